@@ -1,0 +1,141 @@
+// Package index keeps what the store knows beside its bytes: where each object
+// lies, which threads and checkpoints exist, which checkpoint is a thread's
+// head, and what checkpoints are called.
+//
+// A checkpoint is an immutable [Record], an object in the records namespace,
+// plus the little that may change about it (its name, its status). Engines that
+// implement [Index] live in folders of their own (badger: one machine);
+// indextest holds the suite that each of them passes.
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/snapfs/snapfs/cas"
+)
+
+var (
+	// ErrThreadNotFound: the organization has no such thread.
+	ErrThreadNotFound = errors.New("thread not found")
+	// ErrCheckpointNotFound: the organization has no such checkpoint.
+	ErrCheckpointNotFound = errors.New("checkpoint not found")
+	// ErrStaleHead: the thread's head is not what the writer took it to be.
+	ErrStaleHead = errors.New("the thread's head has moved")
+	// ErrDuplicateID: a checkpoint of that id exists already.
+	ErrDuplicateID = errors.New("checkpoint id is taken")
+	// ErrDuplicateName: another checkpoint of the thread has that name.
+	ErrDuplicateName = errors.New("checkpoint name is taken")
+	// ErrInvalid: an id, a name or a record that the rules do not allow.
+	ErrInvalid = errors.New("invalid")
+	// ErrCorrupt: the index or its journal is damaged.
+	ErrCorrupt = errors.New("index is damaged")
+)
+
+// Limits on what users may call things.
+const (
+	MaxID   = 512 // bytes in a thread's or checkpoint's id
+	MaxName = 255 // characters in a checkpoint's name
+)
+
+// Status says how far a checkpoint is.
+type Status string
+
+// The statuses. Only ready checkpoints are seen by mounts, restores and heads.
+const (
+	Ready Status = "ready"
+	Error Status = "error"
+)
+
+// A Checkpoint is one immutable version of a thread together with its state.
+type Checkpoint struct {
+	Record
+	RecordHash    cas.Hash // the record's name in the records namespace
+	Seq           uint64   // number of the publishing journal entry; rises with every publish in the store
+	Name          string   // empty: unnamed
+	Status        Status
+	StatusMessage string // why the status is Error
+}
+
+// A Thread is one line of work.
+type Thread struct {
+	ID          string
+	Head        string // id of the newest ready checkpoint; empty when there is none
+	Checkpoints int
+	NewBytes    int64 // sum of what its checkpoints added to the store, in bytes
+	Created     time.Time
+	Updated     time.Time // of the last publish
+}
+
+// Publish asks for one new checkpoint.
+type Publish struct {
+	Org    string
+	Record cas.Hash // object in the records namespace that must be readable already
+	// ExpectedHead is the head that the writer saw when it started; empty: the
+	// thread had none.
+	ExpectedHead string
+	Name         string // optional
+}
+
+// Page bounds a listing.
+type Page struct {
+	Limit  int    // at most so many; 0: all
+	Before string // only what comes after this id in the listing's order; empty: from the start
+}
+
+// An Index may be used concurrently. What a method returned without an error
+// survives a crash of the process and of the machine, except for locations:
+// those can be read again from the packs' footers.
+type Index interface {
+	// Locate tells, key by key, where the object lies; the zero Location is
+	// nowhere.
+	Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error)
+	// AddLocations records the contents of one pack. A key that is known
+	// already keeps its old location.
+	AddLocations(ctx context.Context, objects []Located) error
+
+	// Publish makes one record the newest checkpoint and the head of its
+	// thread, creating the thread if need be: all of it or nothing. It fails
+	// with ErrStaleHead, ErrDuplicateID, ErrDuplicateName or ErrInvalid (a
+	// record that does not decode, or whose thread or parent contradict the
+	// request).
+	Publish(ctx context.Context, p Publish) (Checkpoint, error)
+
+	// Checkpoint fails with ErrCheckpointNotFound.
+	Checkpoint(ctx context.Context, org, id string) (Checkpoint, error)
+	// Named finds a thread's checkpoint by name. It fails with
+	// ErrThreadNotFound or ErrCheckpointNotFound.
+	Named(ctx context.Context, org, thread, name string) (Checkpoint, error)
+	// ByPrefix returns up to limit checkpoints whose id, or whose id's part
+	// after the last dash, starts with prefix.
+	ByPrefix(ctx context.Context, org, prefix string, limit int) ([]Checkpoint, error)
+	// Thread fails with ErrThreadNotFound.
+	Thread(ctx context.Context, org, id string) (Thread, error)
+	// Threads lists by last activity, newest first.
+	Threads(ctx context.Context, org string, p Page) iter.Seq2[Thread, error]
+	// Checkpoints lists a thread's, newest first. It fails with
+	// ErrThreadNotFound.
+	Checkpoints(ctx context.Context, org, thread string, p Page) iter.Seq2[Checkpoint, error]
+
+	// Check compares the index with itself: heads, names, counts and order
+	// agree with the checkpoints. It yields what is wrong, one finding a value.
+	Check(ctx context.Context) iter.Seq2[string, error]
+	// Close is idempotent.
+	Close() error
+}
+
+// Located is an object and its place.
+type Located struct {
+	Key      cas.Key
+	Location cas.Location
+}
+
+// ValidID checks a thread's or checkpoint's id: valid UTF-8 without NUL, 1 to
+// [MaxID] bytes, and not a single slash (no URL can carry that one). what names
+// the thing in the error.
+func ValidID(what, id string) error {
+	return fmt.Errorf("TODO %s %s", what, id)
+}
