@@ -216,3 +216,9 @@ type Location struct {
 
 // IsZero reports whether l is nowhere.
 func (l Location) IsZero() bool { return l.Kind == 0 }
+
+// Located is an object's name and place.
+type Located struct {
+	Key      Key
+	Location Location
+}

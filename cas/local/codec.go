@@ -1,0 +1,99 @@
+package local
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/snapfs/snapfs/cas"
+)
+
+// Compression says whether new objects are compressed. What is stored is
+// readable either way.
+type Compression string
+
+// The compressions.
+const (
+	Auto Compression = "auto" // zstd's fastest level where it shrinks by a tenth or more; also the zero value's meaning
+	Off  Compression = "off"
+)
+
+// ParseCompression reads "auto", "off" or "" (auto).
+func ParseCompression(s string) (Compression, error) {
+	switch c := Compression(s); c {
+	case Auto, Off:
+		return c, nil
+	case "":
+		return Auto, nil
+	}
+	return "", fmt.Errorf("unknown compression %q: want auto or off", s)
+}
+
+// Below minCompress bytes nothing is gained; above probeLimit a probe of
+// probeSize bytes from the middle decides whether the whole is tried.
+const (
+	minCompress = 96
+	probeLimit  = 128 << 10
+	probeSize   = 16 << 10
+)
+
+// newEncoder makes the encoder that all writers of a store share.
+var newEncoder = sync.OnceValues(func() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithWindowSize(4<<20))
+})
+
+// newDecoder makes the decoder that all readers of a store share.
+var newDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(cas.MaxObject))
+})
+
+// encode picks the encoding for data. The payload is data itself or was
+// appended to dst.
+func encode(data, dst []byte, c Compression) (cas.Encoding, []byte, error) {
+	if c == Off || len(data) < minCompress {
+		return cas.Raw, data, nil
+	}
+	enc, err := newEncoder()
+	if err != nil {
+		return 0, nil, fmt.Errorf("start zstd: %w", err)
+	}
+	if len(data) > probeLimit {
+		at := (len(data) - probeSize) / 2
+		if probe := enc.EncodeAll(data[at:at+probeSize], dst[:0]); !pays(len(probe), probeSize) {
+			return cas.Raw, data, nil
+		}
+	}
+	packed := enc.EncodeAll(data, dst[:0])
+	if !pays(len(packed), len(data)) {
+		return cas.Raw, data, nil
+	}
+	return cas.Zstd, packed, nil
+}
+
+// pays reports whether packed is shorter than plain by a tenth or more.
+func pays(packed, plain int) bool { return packed <= plain-plain/10 }
+
+// decode appends the object of r to dst and proves it against its name.
+func (r record) decode(dst []byte) ([]byte, error) {
+	start := len(dst)
+	switch r.encoding {
+	case cas.Raw:
+		dst = append(dst, r.payload...)
+	case cas.Zstd:
+		dec, err := newDecoder()
+		if err != nil {
+			return nil, fmt.Errorf("start zstd: %w", err)
+		}
+		if need := start + int(r.plain); cap(dst) < need {
+			dst = append(make([]byte, 0, need), dst...)
+		}
+		if dst, err = dec.DecodeAll(r.payload, dst); err != nil {
+			return nil, fmt.Errorf("%s: %v: %w", r.key, err, cas.ErrCorrupt)
+		}
+	}
+	if plain := dst[start:]; len(plain) != int(r.plain) || r.kind.Sum(plain) != r.key.Hash {
+		return nil, fmt.Errorf("%s: bytes do not match the name: %w", r.key, cas.ErrCorrupt)
+	}
+	return dst, nil
+}

@@ -1,0 +1,257 @@
+// Package local keeps objects in pack files of one directory.
+//
+// Many objects share a pack: a file for each would cost a create and an fsync
+// each. A writer makes packs of its own in tmp/, holds a lock on each so that
+// no sweep takes it, and hands them over closed; a pack in packs/ is whole and
+// never changes. Where an object lies is not this package's knowledge: it asks
+// an [Index].
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+)
+
+const (
+	packsDir   = "packs"
+	tmpDir     = "tmp"
+	packSuffix = ".pack"
+)
+
+// packPath is where a pack lies for good.
+func packPath(dir string, id cas.PackID) string {
+	name := id.String()
+	return filepath.Join(dir, packsDir, name[:2], name+packSuffix)
+}
+
+// tmpPath is where a pack is written.
+func tmpPath(dir string, id cas.PackID) string {
+	return filepath.Join(dir, tmpDir, id.String()+packSuffix)
+}
+
+// Create makes the directories of an empty store in dir.
+func Create(dir string) error {
+	for _, d := range []string{packsDir, tmpDir} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return fmt.Errorf("create store: %w", err)
+		}
+	}
+	return syncDir(dir)
+}
+
+// Adopt moves a closed pack from tmp/ into packs/ for good and returns what it
+// holds. Its bytes must be durable already; its name is when Adopt returns.
+func Adopt(dir string, id cas.PackID) ([]cas.Located, error) {
+	f, err := os.Open(tmpPath(dir, id))
+	if err != nil {
+		return nil, fmt.Errorf("adopt pack: %w", err)
+	}
+	defer f.Close()
+	objects, err := readFooter(f, id)
+	if err != nil {
+		return nil, err
+	}
+	to := packPath(dir, id)
+	parent := filepath.Dir(to)
+	if err := os.Mkdir(parent, 0o700); err == nil {
+		if err := errors.Join(own(parent, dir), syncDir(filepath.Dir(parent))); err != nil {
+			return nil, err
+		}
+	} else if !errors.Is(err, iofs.ErrExist) {
+		return nil, fmt.Errorf("adopt pack: %w", noSpace(err))
+	}
+	if err := os.Rename(f.Name(), to); err != nil {
+		return nil, fmt.Errorf("adopt pack: %w", noSpace(err))
+	}
+	return objects, syncDir(parent)
+}
+
+// Packs yields the ids of all packs of the store in dir.
+func Packs(dir string) iter.Seq2[cas.PackID, error] {
+	return func(yield func(cas.PackID, error) bool) {
+		shards, err := os.ReadDir(filepath.Join(dir, packsDir))
+		if err != nil {
+			yield(cas.PackID{}, err)
+			return
+		}
+		for _, shard := range shards {
+			files, err := os.ReadDir(filepath.Join(dir, packsDir, shard.Name()))
+			if err != nil {
+				yield(cas.PackID{}, err)
+				return
+			}
+			for _, f := range files {
+				id, err := cas.ParsePackID(strings.TrimSuffix(f.Name(), packSuffix))
+				if err != nil || packPath(dir, id) != filepath.Join(dir, packsDir, shard.Name(), f.Name()) {
+					continue // not ours: a stray file is no reason to fail
+				}
+				if !yield(id, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Footer returns what a pack holds; a pack without a readable footer is scanned
+// from the start.
+func Footer(dir string, id cas.PackID) ([]cas.Located, error) {
+	f, err := os.Open(packPath(dir, id))
+	if err != nil {
+		return nil, fmt.Errorf("open pack: %w", err)
+	}
+	defer f.Close()
+	objects, err := readFooter(f, id)
+	if errors.Is(err, cas.ErrCorrupt) {
+		return scan(f, id)
+	}
+	return objects, err
+}
+
+// readFooter reads the footer of an open pack.
+func readFooter(f *os.File, id cas.PackID) ([]cas.Located, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("pack %s: %w", id, err)
+	}
+	size := info.Size()
+	head := make([]byte, packHeader)
+	tail := make([]byte, trailer)
+	if size < packHeader+trailer || size > maxPack {
+		return nil, fmt.Errorf("pack %s: %d bytes long: %w", id, size, cas.ErrCorrupt)
+	}
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return nil, fmt.Errorf("pack %s: %w", id, err)
+	}
+	if err := checkPackHeader(head); err != nil {
+		return nil, fmt.Errorf("pack %s: %w", id, err)
+	}
+	if _, err := f.ReadAt(tail, size-trailer); err != nil {
+		return nil, fmt.Errorf("pack %s: %w", id, err)
+	}
+	entries, err := parseTrailer(tail)
+	if err != nil {
+		return nil, fmt.Errorf("pack %s: %w", id, err)
+	}
+	end := size - trailer - entries
+	if end < packHeader {
+		return nil, fmt.Errorf("pack %s: footer is damaged: %w", id, cas.ErrCorrupt)
+	}
+	b := make([]byte, size-end)
+	if _, err := f.ReadAt(b, end); err != nil {
+		return nil, fmt.Errorf("pack %s: %w", id, err)
+	}
+	return parseFooter(b, id, end)
+}
+
+// scan finds the whole records of a pack by walking their headers. It stops
+// where no further whole record begins.
+func scan(f *os.File, id cas.PackID) ([]cas.Located, error) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxPack))
+	if err != nil {
+		return nil, fmt.Errorf("scan pack %s: %w", id, err)
+	}
+	if err := checkPackHeader(b); err != nil {
+		return nil, fmt.Errorf("scan pack %s: %w", id, err)
+	}
+	var objects []cas.Located
+	for off := packHeader; off < len(b); {
+		r, err := parseRecord(b[off:], true)
+		if err != nil {
+			break
+		}
+		objects = append(objects, r.located(id, int64(off)))
+		off += recordHeader + len(r.payload)
+	}
+	return objects, nil
+}
+
+// Sweep removes the unfinished packs that no living writer holds.
+func Sweep(dir string) error {
+	tmp := filepath.Join(dir, tmpDir)
+	files, err := os.ReadDir(tmp)
+	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	for _, entry := range files {
+		f, err := os.Open(filepath.Join(tmp, entry.Name()))
+		if err != nil {
+			continue // taken over or swept meanwhile
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			err = os.Remove(f.Name())
+		}
+		f.Close()
+		if err != nil && !errors.Is(err, iofs.ErrNotExist) {
+			return fmt.Errorf("sweep: %w", err)
+		}
+	}
+	return nil
+}
+
+// reserve is what is left free of the file system that holds the store, in
+// bytes: the index writes through a memory map, and a full disk would kill the
+// process that does.
+const reserve = 64 << 20
+
+// CheckSpace fails with [cas.ErrNoSpace] when the file system that holds dir
+// has less than the reserve left: the smaller of 64 MiB and a tenth of it.
+func CheckSpace(dir string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("look for free space in %s: %w", dir, err)
+	}
+	free, all := st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize)
+	if need := min(uint64(reserve), all/10); free < need {
+		return fmt.Errorf("%s: %d bytes free, %d are kept in reserve: %w", dir, free, need, cas.ErrNoSpace)
+	}
+	return nil
+}
+
+// noSpace marks an error that says that the disk or a quota is full.
+func noSpace(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("%w: %w", err, cas.ErrNoSpace)
+	}
+	return err
+}
+
+// own gives what root made in another user's store to the store's owner.
+func own(path, dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	if st.Uid == 0 {
+		return nil
+	}
+	return os.Lchown(path, int(st.Uid), int(st.Gid))
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}

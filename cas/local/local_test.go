@@ -1,0 +1,312 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/cas/castest"
+)
+
+// memIndex is the smallest Index.
+type memIndex struct {
+	dir string
+	mu  sync.Mutex
+	at  map[cas.Key]cas.Location
+}
+
+func (m *memIndex) Locate(_ context.Context, keys []cas.Key) ([]cas.Location, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	locs := make([]cas.Location, len(keys))
+	for i, k := range keys {
+		locs[i] = m.at[k]
+	}
+	return locs, nil
+}
+
+func (m *memIndex) Have(ctx context.Context, keys []cas.Key) ([]bool, error) {
+	locs, err := m.Locate(ctx, keys)
+	have := make([]bool, len(keys))
+	for i := range locs {
+		have[i] = !locs[i].IsZero()
+	}
+	return have, err
+}
+
+func (m *memIndex) AddPack(_ context.Context, id cas.PackID) error {
+	objects, err := Adopt(m.dir, id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range objects {
+		m.at[o.Key] = o.Location
+	}
+	return err
+}
+
+// newStore makes an empty store; at the end of the test every pack in it must
+// be sound.
+func newStore(t *testing.T, opt Options) (*Store, *memIndex) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, Create(dir))
+	index := &memIndex{dir: dir, at: map[cas.Key]cas.Location{}}
+	s := New(dir, index, opt)
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		if !t.Failed() {
+			verify(t, dir)
+		}
+	})
+	return s, index
+}
+
+// verify reads every record of every pack and compares footers with scans.
+func verify(t *testing.T, dir string) {
+	t.Helper()
+	for id, err := range Packs(dir) {
+		require.NoError(t, err)
+		problems, err := VerifyPack(context.Background(), dir, id)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+	}
+}
+
+func TestSuite(t *testing.T) {
+	castest.Run(t, func(t *testing.T) cas.Store { s, _ := newStore(t, Options{}); return s })
+	t.Run("CompressionOff", func(t *testing.T) {
+		castest.Run(t, func(t *testing.T) cas.Store { s, _ := newStore(t, Options{Compression: Off}); return s })
+	})
+}
+
+func TestCompression(t *testing.T) {
+	text := cas.NewObject(cas.Files, cas.Data, bytes.Repeat([]byte("some words "), 30_000))
+	noise := cas.NewObject(cas.Files, cas.Data, castest.Noise(1, 300_000))
+	s, index := newStore(t, Options{})
+	castest.Put(t, s, text, noise)
+	require.Equal(t, cas.Zstd, index.at[text.Key].Encoding)
+	require.Less(t, int(index.at[text.Key].Stored), len(text.Data)/10)
+	require.Equal(t, cas.Raw, index.at[noise.Key].Encoding)
+
+	off, index := newStore(t, Options{Compression: Off})
+	castest.Put(t, off, text)
+	require.Equal(t, cas.Raw, index.at[text.Key].Encoding)
+
+	_, err := ParseCompression("best")
+	require.ErrorContains(t, err, `"best"`)
+}
+
+// Many packs are written at once, none is longer than its limit, and all
+// footers agree with what a scan finds.
+func TestPacksRotate(t *testing.T) {
+	s, index := newStore(t, Options{Compression: Off})
+	w, err := s.NewWriter(t.Context())
+	require.NoError(t, err)
+	for i := range 24 {
+		require.NoError(t, w.Put(t.Context(), cas.NewObject(cas.Files, cas.Data, castest.Noise(uint64(i), 8<<20))))
+	}
+	require.NoError(t, w.Flush(t.Context()))
+	require.NoError(t, w.Close())
+	packs, bytes, err := Size(index.dir)
+	require.NoError(t, err)
+	require.Equal(t, 4, packs, "7 records of 8 MiB fit into a pack of 64 MiB")
+	require.Greater(t, bytes, int64(24*8<<20))
+	left, err := os.ReadDir(filepath.Join(index.dir, tmpDir))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestDamageIsFound(t *testing.T) {
+	for _, opt := range []Options{{}, {Compression: Off}} {
+		dir := t.TempDir()
+		require.NoError(t, Create(dir))
+		index := &memIndex{dir: dir, at: map[cas.Key]cas.Location{}}
+		s := New(dir, index, opt)
+		o := cas.NewObject(cas.Files, cas.Data, bytes.Repeat([]byte("0123456789"), 200))
+		other := cas.NewObject(cas.Files, cas.Data, []byte("another"))
+		castest.Put(t, s, o, other)
+		at := index.at[o.Key]
+		path := packPath(dir, at.Pack)
+		whole, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for i := int(at.Offset); i < int(at.Offset)+recordHeader+int(at.Stored); i++ {
+			inChecksum := i >= int(at.Offset)+60 && i < int(at.Offset)+64
+			damaged := bytes.Clone(whole)
+			damaged[i] ^= 0x40
+			require.NoError(t, os.WriteFile(path, damaged, 0o600))
+			got, err := s.Read(t.Context(), o.Key, nil)
+			if inChecksum {
+				require.NoError(t, err, "the hash proves the bytes")
+				require.Equal(t, o.Data, got)
+			} else {
+				require.ErrorIs(t, err, cas.ErrCorrupt, "byte %d", i)
+			}
+			problems, err := VerifyPack(t.Context(), dir, at.Pack)
+			require.NoError(t, err)
+			require.NotEmpty(t, problems, "byte %d", i)
+		}
+		require.NoError(t, os.WriteFile(path, whole[:int(at.Offset)+recordHeader+3], 0o600))
+		_, err = s.Read(t.Context(), o.Key, nil)
+		require.ErrorIs(t, err, cas.ErrCorrupt, "cut short")
+		require.NoError(t, os.Remove(path))
+		s.packs.Purge()
+		_, err = s.Read(t.Context(), o.Key, nil)
+		require.ErrorIs(t, err, cas.ErrNotFound)
+		require.ErrorContains(t, err, at.Pack.String())
+	}
+}
+
+// A pack that was cut or lost its footer still yields its whole records.
+func TestScanWithoutFooter(t *testing.T) {
+	s, index := newStore(t, Options{})
+	a, b := cas.NewObject(cas.Files, cas.Data, []byte("a")), cas.NewObject(cas.Files, cas.Data, castest.Noise(5, 5000))
+	castest.Put(t, s, a, b)
+	pack := index.at[a.Key].Pack
+	path := packPath(index.dir, pack)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	objects, err := Footer(index.dir, pack)
+	require.NoError(t, err)
+	require.Len(t, objects, 2)
+
+	require.NoError(t, os.WriteFile(path, whole[:len(whole)-5], 0o600))
+	found, err := Footer(index.dir, pack)
+	require.NoError(t, err)
+	require.Equal(t, objects, found)
+	require.NoError(t, os.WriteFile(path, whole[:int(index.at[b.Key].Offset)+70], 0o600))
+	found, err = Footer(index.dir, pack)
+	require.NoError(t, err)
+	require.Equal(t, objects[:1], found)
+	require.NoError(t, os.WriteFile(path, whole, 0o600))
+}
+
+// A reader finds an object that gc moved to another pack meanwhile.
+func TestReadFollowsAMove(t *testing.T) {
+	s, index := newStore(t, Options{})
+	o := cas.NewObject(cas.Files, cas.Data, []byte("moved"))
+	castest.Put(t, s, o)
+	old := index.at[o.Key]
+	moved := &movingIndex{memIndex: index, stale: old}
+	delete(index.at, o.Key)
+	castest.Put(t, s, o)
+	require.NoError(t, os.Remove(packPath(index.dir, old.Pack)))
+	got, err := New(index.dir, moved, Options{}).Read(t.Context(), o.Key, nil)
+	require.NoError(t, err)
+	require.Equal(t, "moved", string(got))
+}
+
+// movingIndex answers its first question with a place that is gone.
+type movingIndex struct {
+	*memIndex
+	stale cas.Location
+	once  sync.Once
+}
+
+func (m *movingIndex) Locate(ctx context.Context, keys []cas.Key) (locs []cas.Location, err error) {
+	m.once.Do(func() { locs = []cas.Location{m.stale} })
+	if locs != nil {
+		return locs, nil
+	}
+	return m.memIndex.Locate(ctx, keys)
+}
+
+func TestSweepSparesLivingWriters(t *testing.T) {
+	s, index := newStore(t, Options{})
+	w, err := s.NewWriter(t.Context())
+	require.NoError(t, err)
+	o := cas.NewObject(cas.Files, cas.Data, []byte("alive"))
+	require.NoError(t, w.Put(t.Context(), o))
+	dead := filepath.Join(index.dir, tmpDir, "dead.pack")
+	require.NoError(t, os.WriteFile(dead, []byte("x"), 0o600))
+	require.NoError(t, Sweep(index.dir))
+	require.NoFileExists(t, dead)
+	require.NoError(t, w.Flush(t.Context()))
+	require.NoError(t, w.Close())
+	_, err = s.Read(t.Context(), o.Key, nil)
+	require.NoError(t, err)
+}
+
+// A full file system ends writes with ErrNoSpace before it is full, and reads
+// go on.
+func TestNoSpace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small tmpfs needs root")
+	}
+	dir := t.TempDir()
+	require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"))
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	require.NoError(t, Create(dir))
+	index := &memIndex{dir: dir, at: map[cas.Key]cas.Location{}}
+	s := New(dir, index, Options{})
+	defer s.Close()
+	o := cas.NewObject(cas.Files, cas.Data, castest.Noise(1, 1<<20))
+	castest.Put(t, s, o)
+
+	w, err := s.NewWriter(t.Context())
+	require.NoError(t, err)
+	for i := range 32 {
+		if err = w.Put(t.Context(), cas.NewObject(cas.Files, cas.Data, castest.Noise(uint64(100+i), 1<<20))); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = w.Flush(t.Context())
+	}
+	require.ErrorIs(t, err, cas.ErrNoSpace)
+	require.ErrorIs(t, w.Flush(t.Context()), cas.ErrNoSpace, "a batch that lost bytes never flushes")
+	require.NoError(t, w.Close())
+	left, err := os.ReadDir(filepath.Join(dir, tmpDir))
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ballast"), castest.Noise(2, 14<<20), 0o600))
+	require.ErrorIs(t, CheckSpace(dir), cas.ErrNoSpace)
+	_, err = s.createPack()
+	require.ErrorIs(t, err, cas.ErrNoSpace)
+	_, err = s.Read(t.Context(), o.Key, nil)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(filepath.Join(dir, "ballast")))
+	castest.Put(t, s, cas.NewObject(cas.Files, cas.Data, []byte("room again")))
+}
+
+func FuzzParseRecord(f *testing.F) {
+	o := cas.NewObject(cas.Files, cas.Data, []byte("seed"))
+	f.Add(record{key: o.Key, kind: o.Kind, plain: 4, payload: o.Data}.append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parseRecord(b, true)
+		if err != nil {
+			require.ErrorIs(t, err, cas.ErrCorrupt)
+			return
+		}
+		require.Equal(t, b[:recordHeader+len(r.payload)], r.append(nil))
+		if _, err := r.decode(nil); err != nil {
+			require.ErrorIs(t, err, cas.ErrCorrupt)
+		}
+	})
+}
+
+func FuzzParseFooter(f *testing.F) {
+	o := cas.Located{Key: cas.NewObject(cas.Files, cas.Data, nil).Key, Location: cas.Location{Kind: cas.Data, Offset: packHeader}}
+	f.Add(appendFooter(nil, []cas.Located{o}))
+	f.Add(appendFooter(nil, nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < trailer {
+			return
+		}
+		n, err := parseTrailer(b[len(b)-trailer:])
+		if err != nil || n != int64(len(b)-trailer) {
+			return
+		}
+		objects, err := parseFooter(b, cas.PackID{}, maxPack)
+		if err == nil {
+			require.Equal(t, b, appendFooter(nil, objects))
+		}
+	})
+}

@@ -1,0 +1,170 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/snapfs/snapfs/cas"
+)
+
+// An Index knows where objects lie. Its methods may be called concurrently.
+type Index interface {
+	// Locate tells, key by key, where the object lies; the zero Location is
+	// nowhere.
+	Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error)
+	// Have reports, key by key, whether a writer may rely on the object that
+	// the store has, and need not put it again.
+	Have(ctx context.Context, keys []cas.Key) ([]bool, error)
+	// AddPack takes over a closed and durable pack from tmp/ (see [Adopt]).
+	// When it returns, the pack's objects can be located, for good.
+	AddPack(ctx context.Context, id cas.PackID) error
+}
+
+// Options of a [Store]. The zero value works.
+type Options struct {
+	Compression Compression
+}
+
+// openPacks is how many packs a store keeps open for reading.
+const openPacks = 128
+
+// A Store reads and writes the packs of one directory. It implements
+// [cas.Store].
+type Store struct {
+	dir   string
+	index Index
+	opt   Options
+	packs *lru.Cache[cas.PackID, *os.File]
+	bufs  sync.Pool // *[]byte: encoded records on their way to the decoder
+}
+
+var _ cas.Store = (*Store)(nil)
+
+// New opens the packs in dir, made by [Create].
+func New(dir string, index Index, opt Options) *Store {
+	closeFile := func(_ cas.PackID, f *os.File) { f.Close() } // a read under way finishes first
+	packs, err := lru.NewWithEvict(openPacks, closeFile)
+	if err != nil {
+		panic(err) // only for a size that is not positive
+	}
+	return &Store{dir: dir, index: index, opt: opt, packs: packs, bufs: sync.Pool{New: func() any { return new([]byte) }}}
+}
+
+// Close closes the packs. Reads after it open them again.
+func (s *Store) Close() error {
+	s.packs.Purge()
+	return nil
+}
+
+// Has implements [cas.Store].
+func (s *Store) Has(ctx context.Context, keys []cas.Key) ([]bool, error) {
+	locs, err := s.index.Locate(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	has := make([]bool, len(keys))
+	for i, l := range locs {
+		has[i] = !l.IsZero()
+	}
+	return has, nil
+}
+
+// Read implements [cas.Store]. A pack that is gone was rewritten: its objects
+// have a new place by then, which is asked for once more.
+func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, error) {
+	for try := 0; ; try++ {
+		locs, err := s.index.Locate(ctx, []cas.Key{key})
+		if err != nil {
+			return nil, err
+		}
+		if locs[0].IsZero() {
+			return nil, fmt.Errorf("%s: %w", key, cas.ErrNotFound)
+		}
+		out, err := s.ReadAt(key, locs[0], dst)
+		if err == nil || try > 0 || !errors.Is(err, iofs.ErrNotExist) {
+			if errors.Is(err, iofs.ErrNotExist) {
+				err = fmt.Errorf("%s: pack %s is missing: %w", key, locs[0].Pack, cas.ErrNotFound)
+			}
+			return out, err
+		}
+	}
+}
+
+// ReadAt is Read for an object whose place is known. It fails with
+// [iofs.ErrNotExist] when the pack is gone.
+func (s *Store) ReadAt(key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
+	buf := s.bufs.Get().(*[]byte)
+	defer s.bufs.Put(buf)
+	n := recordHeader + int(at.Stored)
+	if cap(*buf) < n {
+		*buf = make([]byte, n)
+	}
+	b := (*buf)[:n]
+	if err := s.readPack(at, b); err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	r, err := parseRecord(b, false)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	if r.key != key || len(r.payload) != int(at.Stored) {
+		return nil, fmt.Errorf("%s: another object lies in its place: %w", key, cas.ErrCorrupt)
+	}
+	return r.decode(dst)
+}
+
+// readPack fills b from a pack. A file that was closed under the read because
+// others were needed more is opened again.
+func (s *Store) readPack(at cas.Location, b []byte) error {
+	for {
+		f, ok := s.packs.Get(at.Pack)
+		if !ok {
+			var err error
+			if f, err = os.Open(packPath(s.dir, at.Pack)); err != nil {
+				return err
+			}
+			if old, found, _ := s.packs.PeekOrAdd(at.Pack, f); found {
+				f.Close()
+				f = old
+			}
+		}
+		n, err := f.ReadAt(b, int64(at.Offset))
+		switch {
+		case n == len(b):
+			return nil
+		case errors.Is(err, os.ErrClosed):
+			continue
+		default:
+			return fmt.Errorf("pack %s at %d: %v: %w", at.Pack, at.Offset, err, cas.ErrCorrupt)
+		}
+	}
+}
+
+// NewWriter implements [cas.Store].
+func (s *Store) NewWriter(ctx context.Context) (cas.Writer, error) {
+	return &writer{store: s, ctx: ctx, claimed: map[cas.Key]struct{}{}}, nil
+}
+
+// Size returns the bytes of all packs of the store in dir, and their number.
+func Size(dir string) (packs int, bytes int64, err error) {
+	for id, err := range Packs(dir) {
+		if err != nil {
+			return 0, 0, err
+		}
+		info, err := os.Stat(packPath(dir, id))
+		if errors.Is(err, iofs.ErrNotExist) {
+			continue // rewritten meanwhile
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		packs, bytes = packs+1, bytes+info.Size()
+	}
+	return packs, bytes, nil
+}

@@ -1,0 +1,348 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+)
+
+// flushAt is how many bytes of records are gathered for one write(2);
+// writebackEvery how many are written before the kernel is told to begin
+// moving them to the disk, so that the fsync at the end has less to do.
+const (
+	flushAt        = 1 << 20
+	writebackEvery = 8 << 20
+)
+
+// A writer appends records to packs of its own.
+//
+// Lock order: mu alone. Compression and lookups happen outside of it; appending
+// copies into a buffer; closing a full pack goes on beside the next one.
+type writer struct {
+	store *Store
+	ctx   context.Context // of the batch: a pack is handed over whatever became of the Put that filled it
+
+	mu      sync.Mutex
+	pack    *openPack
+	claimed map[cas.Key]struct{} // put here and not in the index yet
+	stats   cas.WriterStats
+	closing errgroup.Group // packs being closed
+	pending []*openPack    // handed to closing since the last Flush
+	err     error          // sticks: a batch that lost bytes never flushes
+	closed  bool
+}
+
+var errWriterClosed = errors.New("writer is closed")
+
+// encoded is an object ready to be appended.
+type encoded struct {
+	rec record
+	buf *[]byte // to be recycled; nil when the payload is the caller's bytes
+}
+
+// Put implements [cas.Writer].
+func (w *writer) Put(ctx context.Context, objs ...cas.Object) error {
+	fresh, err := w.claim(ctx, objs)
+	if err != nil || len(fresh) == 0 {
+		return err
+	}
+	for _, obj := range fresh {
+		e, err := w.encode(obj)
+		if err == nil {
+			err = w.append(e.rec)
+		}
+		if e.buf != nil {
+			w.store.bufs.Put(e.buf)
+		}
+		if err != nil {
+			return w.fail(err)
+		}
+	}
+	return nil
+}
+
+// fail makes the writer unusable: an object was claimed and is not in a pack.
+func (w *writer) fail(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	return err
+}
+
+// claim returns those objects that neither the store has nor this writer has
+// taken before, and takes them.
+func (w *writer) claim(ctx context.Context, objs []cas.Object) ([]cas.Object, error) {
+	fresh := make([]cas.Object, 0, len(objs))
+	w.mu.Lock()
+	if err := w.usable(); err != nil {
+		w.mu.Unlock()
+		return nil, err
+	}
+	for _, o := range objs {
+		if len(o.Data) > cas.MaxObject {
+			w.mu.Unlock()
+			return nil, fmt.Errorf("%s: object of %d bytes: %w", o.Key, len(o.Data), cas.ErrTooLarge)
+		}
+		if _, taken := w.claimed[o.Key]; !taken {
+			w.claimed[o.Key] = struct{}{}
+			fresh = append(fresh, o)
+		}
+	}
+	w.mu.Unlock()
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	keys := make([]cas.Key, len(fresh))
+	for i, o := range fresh {
+		keys[i] = o.Key
+	}
+	have, err := w.store.index.Have(ctx, keys)
+	if err != nil {
+		return nil, w.fail(err)
+	}
+	missing := fresh[:0]
+	w.mu.Lock()
+	for i, o := range fresh {
+		if have[i] {
+			delete(w.claimed, o.Key) // the index remembers it
+		} else {
+			missing = append(missing, o)
+		}
+	}
+	w.mu.Unlock()
+	return missing, nil
+}
+
+func (w *writer) usable() error {
+	if w.closed {
+		return errWriterClosed
+	}
+	return w.err
+}
+
+// encode compresses one object if that pays.
+func (w *writer) encode(obj cas.Object) (encoded, error) {
+	buf := w.store.bufs.Get().(*[]byte)
+	enc, payload, err := encode(obj.Data, *buf, w.store.opt.Compression)
+	if err != nil {
+		return encoded{buf: buf}, err
+	}
+	if enc == cas.Zstd {
+		*buf = payload
+	}
+	rec := record{key: obj.Key, kind: obj.Kind, encoding: enc, plain: uint32(len(obj.Data)), payload: payload}
+	return encoded{rec: rec, buf: buf}, nil
+}
+
+// append adds a record to the current pack, beginning a new one when it is
+// full.
+func (w *writer) append(r record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.usable(); err != nil {
+		return err
+	}
+	if w.pack != nil && !w.pack.fits(r) {
+		w.finish()
+	}
+	if w.pack == nil {
+		p, err := w.store.createPack()
+		if err != nil {
+			return err
+		}
+		w.pack = p
+	}
+	if err := w.pack.append(r); err != nil {
+		return err
+	}
+	w.stats.Objects++
+	w.stats.Plain += int64(r.plain)
+	w.stats.Stored += int64(recordHeader + len(r.payload) + footerEntry)
+	return nil
+}
+
+// finish closes the current pack and hands it over, beside whatever follows.
+// mu is held.
+func (w *writer) finish() {
+	p := w.pack
+	w.pack = nil
+	w.pending = append(w.pending, p)
+	w.closing.Go(func() error {
+		defer p.f.Close() // and with it the lock, only after the hand-over
+		if err := p.finish(); err != nil {
+			return err
+		}
+		if err := w.store.index.AddPack(w.ctx, p.id); err != nil {
+			return err
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, o := range p.objects {
+			delete(w.claimed, o.Key)
+		}
+		return nil
+	})
+}
+
+// Flush implements [cas.Writer].
+func (w *writer) Flush(context.Context) error {
+	w.mu.Lock()
+	if err := w.usable(); err != nil {
+		w.mu.Unlock()
+		return err
+	}
+	if w.pack != nil {
+		w.finish()
+	}
+	w.mu.Unlock()
+	if err := w.closing.Wait(); err != nil {
+		return w.fail(err)
+	}
+	w.mu.Lock()
+	w.pending = nil
+	w.mu.Unlock()
+	return nil
+}
+
+// Stats implements [cas.Writer].
+func (w *writer) Stats() cas.WriterStats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stats
+}
+
+// Close implements [cas.Writer].
+func (w *writer) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil
+	}
+	w.closed = true
+	left := w.pending
+	if w.pack != nil {
+		w.pack.f.Close()
+		left = append(left, w.pack)
+	}
+	w.mu.Unlock()
+	_ = w.closing.Wait() // its error was Flush's to report
+	for _, p := range left {
+		// A pack that was handed over is no longer in tmp/.
+		if err := os.Remove(tmpPath(w.store.dir, p.id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove unfinished pack: %w", err)
+		}
+	}
+	return nil
+}
+
+// openPack is a pack being written in tmp/.
+type openPack struct {
+	id      cas.PackID
+	f       *os.File // locked
+	buf     []byte   // records not written yet
+	written int64
+	synced  int64 // up to here the kernel was told to write back
+	objects []cas.Located
+}
+
+// createPack begins a pack. The lock says that its writer lives.
+func (s *Store) createPack() (*openPack, error) {
+	if err := CheckSpace(s.dir); err != nil {
+		return nil, err
+	}
+	for {
+		p := &openPack{buf: appendPackHeader(make([]byte, 0, flushAt+recordHeader))}
+		_, _ = rand.Read(p.id[:]) // never fails
+		f, err := os.OpenFile(tmpPath(s.dir, p.id), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("create pack: %w", noSpace(err))
+		}
+		p.f = f
+		swept, err := lockPack(f)
+		if err == nil && !swept {
+			err = own(f.Name(), s.dir)
+		}
+		if err != nil {
+			f.Close()
+			return nil, fmt.Errorf("create pack: %w", err)
+		}
+		if !swept {
+			return p, nil
+		}
+		f.Close()
+	}
+}
+
+// lockPack takes the lock that keeps a sweep away. A sweep may have been faster
+// and removed the file between its creation and the lock.
+func lockPack(f *os.File) (swept bool, err error) {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return false, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return false, err
+	}
+	return st.Nlink == 0, nil
+}
+
+// fits reports whether the pack, footer included, stays within its limit with r.
+func (p *openPack) fits(r record) bool {
+	records := p.written + int64(len(p.buf)) + recordHeader + int64(len(r.payload))
+	return records+int64(len(p.objects)+1)*footerEntry+trailer <= maxPack
+}
+
+// append adds a record.
+func (p *openPack) append(r record) error {
+	p.objects = append(p.objects, r.located(p.id, p.written+int64(len(p.buf))))
+	p.buf = r.append(p.buf)
+	if len(p.buf) < flushAt {
+		return nil
+	}
+	return p.flush()
+}
+
+// located describes a record at an offset of a pack.
+func (r record) located(id cas.PackID, off int64) cas.Located {
+	return cas.Located{Key: r.key, Location: cas.Location{
+		Pack: id, Offset: uint32(off), Stored: uint32(len(r.payload)), Plain: r.plain, Kind: r.kind, Encoding: r.encoding,
+	}}
+}
+
+// flush writes what is gathered.
+func (p *openPack) flush() error {
+	n, err := p.f.Write(p.buf)
+	p.written += int64(n)
+	if err != nil {
+		return fmt.Errorf("write pack: %w", noSpace(err))
+	}
+	p.buf = p.buf[:0]
+	if p.written-p.synced >= writebackEvery {
+		// A hint: its failure loses nothing.
+		_ = unix.SyncFileRange(int(p.f.Fd()), p.synced, p.written-p.synced, unix.SYNC_FILE_RANGE_WRITE)
+		p.synced = p.written
+	}
+	return nil
+}
+
+// finish writes the footer and makes the pack's bytes durable.
+func (p *openPack) finish() error {
+	p.buf = appendFooter(p.buf, p.objects)
+	if err := p.flush(); err != nil {
+		return err
+	}
+	if err := p.f.Sync(); err != nil {
+		return fmt.Errorf("sync pack: %w", noSpace(err))
+	}
+	return nil
+}
