@@ -1,0 +1,113 @@
+package policy
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// badPattern is one that is refused; gitMatches says that git finds a meaning
+// in it, though not one that its writer can have had in mind.
+type badPattern struct {
+	pattern    string
+	problem    *flaw
+	gitMatches bool
+}
+
+func badPatterns() []badPattern {
+	return []badPattern{
+		{"", flawEmpty, false},
+		{"   ", flawEmpty, false},
+		{"!", flawBang, false},
+		{"!  ", flawBang, false},
+		{"/", flawRoot, false},
+		{"!/", flawRoot, false},
+		{"//", flawSlashes, false},
+		{"#foo", flawComment, false},
+		{"a\x00b", flawNUL, false},
+		{"foo\nbar", flawNewline, false},
+		{"//foo", flawSlashes, false},
+		{"a//foo", flawSlashes, false},
+		{"foo//", flawSlashes, false},
+		{".", flawDots, false},
+		{"..", flawDots, false},
+		{"./foo", flawDots, false},
+		{"../foo", flawDots, false},
+		{"a/../foo", flawDots, false},
+		{"a/.", flawDots, false},
+		{`a/\.`, flawDots, false},
+		{`foo\`, flawBackslash, false},
+		{`foo\/`, flawBackslash, false},
+		{`foo\\\`, flawBackslash, false},
+		{`a\/foo`, flawEscSlash, true},
+		{`a/**\/foo`, flawEscSlash, true},
+		{"[", flawUnclosed, false},
+		{"[ab", flawUnclosed, false},
+		{"[]", flawUnclosed, false},
+		{"[!]", flawUnclosed, false},
+		{"[^]c", flawUnclosed, false},
+		{`[a\]`, flawUnclosed, false},
+		{`[a-\`, flawUnclosed, false},
+		{`[\`, flawUnclosed, false},
+		{"[a-", flawUnclosed, false},
+		{"[!", flawUnclosed, false},
+		{"[[:alpha:]c", flawUnclosed, false},
+		{"[[:alpha", flawUnclosed, false},
+		{"foo[/", flawUnclosed, false},
+		{"a/[b/foo", flawUnclosed, false},
+		{"[a/]c", flawSetSlash, true},
+		{"a[/]foo", flawSetSlash, false},
+		{"[[:letter:]]c", flawClass, false},
+		{"[[::]]c", flawClass, false},
+		{"[b-a]c", flawRange, true},
+		{"[a-[:digit:]]", flawRange, false},
+	}
+}
+
+func TestRefusesBadPatterns(t *testing.T) {
+	for _, tt := range badPatterns() {
+		_, err := CompileFiles(FilesOptions{Exclude: []Rule{{Pattern: tt.pattern, Source: "policy.yaml:7"}}})
+		var refused *PatternError
+		require.ErrorAs(t, err, &refused, "pattern %q", tt.pattern)
+		require.Equal(t, tt.problem.problem, refused.Problem, "pattern %q", tt.pattern)
+		require.Equal(t, tt.pattern, refused.Rule.Pattern)
+		require.Contains(t, err.Error(), "policy.yaml:7")
+		require.Contains(t, err.Error(), "\nhint: "+tt.problem.hint)
+	}
+}
+
+func TestRefusalText(t *testing.T) {
+	_, err := CompileFiles(FilesOptions{Exclude: []Rule{{Pattern: "[ab", Source: "--exclude"}}})
+	require.EqualError(t, err, `compile pattern "[ab" from --exclude: "[" is not closed`+
+		"\nhint: close the set with ], or write \\[ for a bracket in a name")
+}
+
+func TestRefusesAllBadPatternsAtOnce(t *testing.T) {
+	_, err := CompileFiles(FilesOptions{
+		Exclude: []Rule{{Pattern: "[", Source: "a:1"}, {Pattern: "good", Source: "a:2"}, {Pattern: "/", Source: "a:3"}},
+		Include: []Rule{{Pattern: "x//y", Source: "b:1"}, {Pattern: "!x", Source: "b:2"}},
+	})
+	for _, source := range []string{"a:1", "a:3", "b:1", "b:2"} {
+		require.ErrorContains(t, err, "from "+source+":")
+	}
+	require.NotContains(t, err.Error(), "a:2")
+	require.ErrorContains(t, err, `an include cannot begin with "!"`)
+	require.Len(t, strings.Split(err.Error(), "hint: "), 5)
+	require.False(t, errors.Is(err, flawRoot), "checks stay inside")
+}
+
+// A hostile pattern must not cost more than its length allows.
+func TestHostilePatternIsCheap(t *testing.T) {
+	pattern := strings.Repeat("*a", 2000) + "b"
+	files, err := CompileFiles(FilesOptions{NoDefaults: true, Exclude: []Rule{
+		{Pattern: pattern},
+		{Pattern: strings.Repeat("a/**/", 2000) + "b"},
+		{Pattern: "a" + strings.Repeat("**/a", 2000) + "**/b"},
+	}})
+	require.NoError(t, err)
+	require.True(t, files.Decide(strings.Repeat("a", 255), false).Keep)
+	require.True(t, files.Decide(strings.Repeat("a/", 500)+"c", false).Keep)
+	require.False(t, files.Decide(strings.Repeat("a/", 2100)+"b", false).Keep)
+}
