@@ -11,7 +11,6 @@ package index
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -33,12 +32,16 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrCorrupt: the index or its journal is damaged.
 	ErrCorrupt = errors.New("index is damaged")
-)
-
-// Limits on what users may call things.
-const (
-	MaxID   = 512 // bytes in a thread's or checkpoint's id
-	MaxName = 255 // characters in a checkpoint's name
+	// ErrNewer: a newer snapfs wrote this; this one must not guess what it means.
+	ErrNewer = errors.New("written by a newer snapfs")
+	// ErrCommitted: the change is durable and will be seen once the index is
+	// opened again, but the open index could not take it in and serves no more.
+	// Whoever gets it must not report the change as failed.
+	ErrCommitted = errors.New("committed, but the index must be opened again")
+	// ErrInUse: another process, or another handle of this one, has the index open.
+	ErrInUse = errors.New("index is in use")
+	// ErrClosed: the index was closed.
+	ErrClosed = errors.New("index is closed")
 )
 
 // Status says how far a checkpoint is.
@@ -75,20 +78,27 @@ type Publish struct {
 	Org    string
 	Record cas.Hash // object in the records namespace that must be readable already
 	// ExpectedHead is the head that the writer saw when it started; empty: the
-	// thread had none.
+	// thread had none. The record's parent must be the same.
 	ExpectedHead string
 	Name         string // optional
 }
 
 // Page bounds a listing.
 type Page struct {
-	Limit  int    // at most so many; 0: all
-	Before string // only what comes after this id in the listing's order; empty: from the start
+	Limit int // at most so many; 0: all
+	// Before is the last id of the previous page: only what comes after it in the
+	// listing's order. Empty: from the start. An id that does not exist fails with
+	// ErrThreadNotFound or ErrCheckpointNotFound. A thread that was written to
+	// between two pages moves to the front, so its page starts there again.
+	Before string
 }
 
 // An Index may be used concurrently. What a method returned without an error
 // survives a crash of the process and of the machine, except for locations:
 // those can be read again from the packs' footers.
+//
+// A listing shows one moment, however long its consumer takes. The consumer may
+// call other methods meanwhile, but not Close, which waits for it.
 type Index interface {
 	// Locate tells, key by key, where the object lies; the zero Location is
 	// nowhere.
@@ -99,9 +109,10 @@ type Index interface {
 
 	// Publish makes one record the newest checkpoint and the head of its
 	// thread, creating the thread if need be: all of it or nothing. It fails
-	// with ErrStaleHead, ErrDuplicateID, ErrDuplicateName or ErrInvalid (a
-	// record that does not decode, or whose thread or parent contradict the
-	// request).
+	// with ErrDuplicateID, ErrStaleHead, ErrDuplicateName (looked for in this
+	// order) or ErrInvalid (a record that does not decode, or whose parent
+	// contradicts the request), with cas.ErrNotFound if the record is nowhere,
+	// and with ErrCommitted.
 	Publish(ctx context.Context, p Publish) (Checkpoint, error)
 
 	// Checkpoint fails with ErrCheckpointNotFound.
@@ -110,7 +121,8 @@ type Index interface {
 	// ErrThreadNotFound or ErrCheckpointNotFound.
 	Named(ctx context.Context, org, thread, name string) (Checkpoint, error)
 	// ByPrefix returns up to limit checkpoints whose id, or whose id's part
-	// after the last dash, starts with prefix.
+	// after the last dash, starts with prefix, in the order of their ids; a
+	// limit of 0 is none.
 	ByPrefix(ctx context.Context, org, prefix string, limit int) ([]Checkpoint, error)
 	// Thread fails with ErrThreadNotFound.
 	Thread(ctx context.Context, org, id string) (Thread, error)
@@ -123,19 +135,10 @@ type Index interface {
 	// Check compares the index with itself: heads, names, counts and order
 	// agree with the checkpoints. It yields what is wrong, one finding a value.
 	Check(ctx context.Context) iter.Seq2[string, error]
-	// Close is idempotent.
+	// Close waits for the calls that are under way; later ones fail with
+	// ErrClosed. It is idempotent.
 	Close() error
 }
 
 // Located is an object and its place.
-type Located struct {
-	Key      cas.Key
-	Location cas.Location
-}
-
-// ValidID checks a thread's or checkpoint's id: valid UTF-8 without NUL, 1 to
-// [MaxID] bytes, and not a single slash (no URL can carry that one). what names
-// the thing in the error.
-func ValidID(what, id string) error {
-	return fmt.Errorf("TODO %s %s", what, id)
-}
+type Located = cas.Located

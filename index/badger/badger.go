@@ -1,0 +1,199 @@
+// Package badger keeps the index in a Badger database in one directory, beside
+// the journal that is the truth.
+//
+// A change is committed by the journal's fsync; only then it is applied to
+// Badger, in one transaction that also stores the entry's number. So Badger may
+// always be behind (it catches up when opened) and may always be lost (it is
+// rebuilt from the packs' footers and the journal). It is never synced.
+//
+// The file "mark" in the directory says which of the two it takes, see [mark].
+//
+// # Keys
+//
+// The first byte is the table. str(x) is the length of x in two bytes and x, so
+// no id is a prefix of another; numbers are big-endian; seq is the number of a
+// journal entry, ^seq its complement, so that the newest comes first.
+//
+//	a                            -> format, last applied seq and its checksum
+//	l namespace(1) hash(32)      -> location, 30 bytes
+//	t str(org) thread            -> thread
+//	o str(org) ^seq              -> thread, by its last publish
+//	c str(org) checkpoint        -> checkpoint with its whole record
+//	s str(org) str(thread) ^seq  -> checkpoint
+//	n str(org) str(thread) name  -> checkpoint
+//	d str(org) tail NUL checkpoint -> nothing; tail is what follows the last dash
+package badger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"sync"
+
+	bdb "github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/y"
+
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/index/journal"
+)
+
+// Options are for [Open].
+type Options struct {
+	// Journal is the journal's directory. It is made if it is missing.
+	Journal string
+	// Records reads one object of the records namespace from its place. Publish
+	// and Open call it; it must not call the index. Its bytes are verified here.
+	Records func(ctx context.Context, at index.Located) ([]byte, error)
+	// Packs yields the contents of every pack. Open calls it to rebuild.
+	Packs func(ctx context.Context) iter.Seq2[[]index.Located, error]
+	// Logger may be nil, which discards.
+	Logger *slog.Logger
+	// BootID names the running boot of the machine; empty: the kernel's. Tests
+	// set it.
+	BootID string
+	// Rebuild asks for a rebuild even if nothing seems wrong.
+	Rebuild bool
+}
+
+// Index implements [index.Index].
+type Index struct {
+	dir     string
+	opt     Options
+	db      *bdb.DB
+	journal *journal.Journal
+	mark    *mark
+	rebuilt string // why it was rebuilt when opened; empty: it was not
+
+	update func(func(*bdb.Txn) error) error // db.Update; tests make it fail
+
+	write sync.Mutex // one writer: held from a change's checks to its end
+
+	state  sync.Mutex
+	idle   sync.Cond // calls fell to 0
+	calls  int       // under way
+	closed bool
+	broken error // why the database cannot be trusted any more in this process
+}
+
+var _ index.Index = (*Index)(nil)
+
+// Rebuilt tells why Open rebuilt the index; empty: it did not.
+func (ix *Index) Rebuilt() string { return ix.rebuilt }
+
+// Cut returns how many bytes of an unfinished entry Open cut off the journal.
+func (ix *Index) Cut() int64 { return ix.journal.Cut() }
+
+// enter counts a call in, unless the index is closed or broken.
+func (ix *Index) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ix.state.Lock()
+	defer ix.state.Unlock()
+	switch {
+	case ix.closed:
+		return index.ErrClosed
+	case ix.broken != nil:
+		return fmt.Errorf("the index must be opened again: %w", ix.broken)
+	}
+	ix.calls++
+	return nil
+}
+
+func (ix *Index) leave() {
+	ix.state.Lock()
+	defer ix.state.Unlock()
+	if ix.calls--; ix.calls == 0 {
+		ix.idle.Broadcast()
+	}
+}
+
+// poison makes every later call fail. The mark stays as it is, so the next Open
+// catches up.
+func (ix *Index) poison(err error) {
+	ix.state.Lock()
+	defer ix.state.Unlock()
+	if ix.broken == nil {
+		ix.broken = err
+	}
+}
+
+func (ix *Index) isBroken() bool {
+	ix.state.Lock()
+	defer ix.state.Unlock()
+	return ix.broken != nil
+}
+
+// view runs fn in one read transaction.
+func (ix *Index) view(ctx context.Context, fn func(txn *bdb.Txn) error) error {
+	if err := ix.enter(ctx); err != nil {
+		return err
+	}
+	defer ix.leave()
+	err := ix.db.View(fn)
+	if err != nil {
+		ix.suspect(err)
+	}
+	return err
+}
+
+// suspect looks at why a read failed. If it is damage, the next Open rebuilds.
+func (ix *Index) suspect(err error) {
+	if !errors.Is(err, index.ErrCorrupt) && !strings.Contains(err.Error(), y.ErrChecksumMismatch.Error()) {
+		return
+	}
+	ix.opt.Logger.Error("the index is damaged and will be rebuilt when it is opened again", "dir", ix.dir, "err", err)
+	if err := ix.mark.set(stateBuilding, ix.opt.BootID, true); err != nil {
+		ix.opt.Logger.Error("cannot mark the index as damaged", "dir", ix.dir, "err", err)
+	}
+}
+
+// Close implements [index.Index]. If anything was written since the last clean
+// close it makes the database durable, so that a restart of the machine need not
+// rebuild it.
+func (ix *Index) Close() error {
+	ix.state.Lock()
+	if ix.closed {
+		ix.state.Unlock()
+		return nil
+	}
+	ix.closed = true
+	for ix.calls > 0 {
+		ix.idle.Wait()
+	}
+	ix.state.Unlock()
+
+	err := errors.Join(closeDB(ix.db), giveToOwner(ix.dir))
+	switch {
+	case err != nil || ix.isBroken():
+	case ix.mark.is(stateOpen):
+		err = ix.settle()
+	case ix.mark.is(stateReading):
+		err = ix.mark.set(stateClean, ix.mark.boot, false)
+	}
+	err = errors.Join(err, ix.mark.close(), ix.journal.Close())
+	if err != nil {
+		return fmt.Errorf("close index %s: %w", ix.dir, err)
+	}
+	return nil
+}
+
+// settle makes what lies in the directory durable and then says so in the mark.
+func (ix *Index) settle() error {
+	if err := syncFiles(ix.dir); err != nil {
+		return err
+	}
+	return ix.mark.set(stateClean, ix.opt.BootID, true)
+}
+
+// touch must be called before the first change of the database: from then on a
+// crash of the machine leaves it in an unknown state, and the mark has to say so.
+func (ix *Index) touch() error {
+	if !ix.mark.is(stateReading) {
+		return nil // Open or an earlier change has seen to it
+	}
+	return ix.mark.set(stateOpen, ix.opt.BootID, true)
+}

@@ -1,0 +1,122 @@
+package badger
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/index/indextest"
+)
+
+func TestSuite(t *testing.T) {
+	indextest.Run(t, func(t *testing.T, packs *indextest.Packs) indextest.Open {
+		dir := t.TempDir()
+		return func(ctx context.Context) (index.Index, error) {
+			return Open(ctx, filepath.Join(dir, "index"), testOptions(dir, packs))
+		}
+	})
+}
+
+func testOptions(dir string, packs *indextest.Packs) Options {
+	return Options{Journal: filepath.Join(dir, "journal"), Records: packs.Read, Packs: packs.All, BootID: "boot-1"}
+}
+
+// store is a directory with an index and a journal.
+type store struct {
+	*testing.T
+	dir   string
+	packs *indextest.Packs
+	ix    *Index
+}
+
+func newStore(t *testing.T) *store {
+	s := &store{T: t, dir: t.TempDir(), packs: indextest.NewPacks()}
+	s.ix = s.open("boot-1")
+	return s
+}
+
+func (s *store) open(boot string) *Index {
+	s.Helper()
+	ix, err := s.tryOpen(boot)
+	require.NoError(s, err)
+	return ix
+}
+
+func (s *store) tryOpen(boot string) (*Index, error) {
+	opt := testOptions(s.dir, s.packs)
+	opt.BootID = boot
+	ix, err := Open(s.Context(), s.path("index"), opt)
+	if err == nil {
+		s.Cleanup(func() { _ = ix.Close() })
+	}
+	return ix, err
+}
+
+func (s *store) path(elem ...string) string {
+	return filepath.Join(append([]string{s.dir}, elem...)...)
+}
+
+// publish adds a checkpoint to thread t.
+func (s *store) publish(id, parent string) {
+	s.Helper()
+	_, err := indextest.Publish(s, s.ix, s.packs, "acme", "", indextest.Record("t", id, parent))
+	require.NoError(s, err)
+}
+
+// fill publishes three checkpoints and returns what the index says then.
+func (s *store) fill() map[string]indextest.State {
+	s.Helper()
+	s.publish("c-1", "")
+	s.publish("c-2", "c-1")
+	_, err := indextest.Publish(s, s.ix, s.packs, "acme", "named", indextest.Record("u", "c-3", ""))
+	require.NoError(s, err)
+	return s.dump()
+}
+
+func (s *store) dump() map[string]indextest.State {
+	s.Helper()
+	indextest.NoFindings(s, s.ix)
+	return indextest.Dump(s, s.ix, "acme")
+}
+
+// crash copies the store as a killed process leaves it, and goes on with the
+// copy. The old handle lives on, but its files are no longer ours.
+func (s *store) crash() {
+	s.Helper()
+	dir := s.TempDir()
+	require.NoError(s, filepath.WalkDir(s.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(s.dir, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(dir, rel), 0o700)
+		}
+		return copyFile(filepath.Join(dir, rel), path)
+	}))
+	s.dir = dir
+}
+
+// copyFile copies one file.
+func copyFile(dst, src string) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.Create(dst)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }()
+	_, err = io.Copy(out, in)
+	return err
+}

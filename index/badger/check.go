@@ -1,0 +1,222 @@
+package badger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	bdb "github.com/dgraph-io/badger/v4"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
+)
+
+// Check implements [index.Index].
+func (ix *Index) Check(ctx context.Context) iter.Seq2[string, error] {
+	return list(ctx, ix, 0, func(txn *bdb.Txn, emit func(string) error) error {
+		c := checker{ctx: ctx, txn: txn, emit: emit}
+		steps := []func() error{
+			func() error { return c.tables(ix) },
+			func() error { return c.applied(ix.journal.Last()) },
+			func() error { return c.each(tLocation, c.location) },
+			func() error { return c.each(tThread, c.thread) },
+			func() error { return c.each(tCheckpoint, c.checkpoint) },
+			func() error { return c.each(tSequence, c.sequence) },
+			func() error { return c.each(tActivity, c.activity) },
+			func() error { return c.each(tName, c.name) },
+			func() error { return c.each(tTail, c.tail) },
+		}
+		for _, step := range steps {
+			if err := step(); err != nil {
+				if errors.Is(err, errStop) {
+					return nil
+				}
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// checker compares the tables with one another.
+type checker struct {
+	ctx  context.Context
+	txn  *bdb.Txn
+	emit func(string) error
+}
+
+func (c checker) say(format string, args ...any) error { return c.emit(fmt.Sprintf(format, args...)) }
+
+// each calls fn with every entry of a table. fn returns errStop when the
+// consumer has had enough, which ends the whole check.
+func (c checker) each(table byte, fn func(key, value []byte) error) error {
+	stopped := false
+	err := walk(c.ctx, c.txn, []byte{table}, nil, func(key, value []byte) error {
+		err := fn(bytes.Clone(key[1:]), bytes.Clone(value))
+		stopped = errors.Is(err, errStop)
+		return err
+	})
+	if stopped {
+		return errStop
+	}
+	return err
+}
+
+// tables verifies the checksum of every block. Badger takes a damaged block for
+// an empty one when it looks for a key, so this is the only way to be sure.
+func (c checker) tables(ix *Index) error {
+	verify := func() (err error) {
+		defer guard(&err)
+		return ix.db.VerifyChecksum()
+	}
+	if err := verify(); err != nil {
+		ix.suspect(fmt.Errorf("%w: %w", index.ErrCorrupt, err))
+		return c.say("a table is damaged: %v", err)
+	}
+	return nil
+}
+
+func (c checker) applied(last uint64) error {
+	b, err := getID(c.txn, appliedKey)
+	if err != nil {
+		return c.say("last applied entry: %v", err)
+	}
+	at, err := decodeApplied([]byte(b))
+	if err != nil {
+		return c.say("last applied entry: %v", err)
+	}
+	// The journal may have grown since this transaction began.
+	if at.seq > last {
+		return c.say("entry %d is applied, the journal ends with %d", at.seq, last)
+	}
+	return nil
+}
+
+func (c checker) location(key, value []byte) error {
+	l, err := decodeLocation(value)
+	if err != nil || len(key) != locationKeySize-1 || !cas.Namespace(key[0]).Valid() || l.IsZero() {
+		return c.say("location %x is damaged", key)
+	}
+	return nil
+}
+
+// thread compares a thread's value with its checkpoints.
+func (c checker) thread(key, value []byte) error {
+	org, rest, ok := cutStr(key)
+	id := string(rest)
+	t, err := decodeThread(value)
+	if !ok || err != nil {
+		return c.say("thread %q is damaged", key)
+	}
+	var want thread
+	err = walk(c.ctx, c.txn, threadPrefix(tSequence, org, id), nil, func(_, value []byte) error {
+		return withCheckpoint(c.txn, org, string(value), func(cp checkpoint) error {
+			pub, err := cp.public(string(value))
+			if err != nil {
+				return err
+			}
+			if want.checkpoints == 0 {
+				want.last, want.updated = cp.seq, pub.Created
+			}
+			if want.head == "" && cp.ready {
+				want.head = string(value)
+			}
+			want.checkpoints++
+			want.newBytes += pub.NewBytes
+			want.created = pub.Created
+			return nil
+		})
+	})
+	if err != nil {
+		return c.say("thread %q: %v", id, err)
+	}
+	if t != want {
+		return c.say("thread %q says %+v, its checkpoints %+v", id, t, want)
+	}
+	if got, err := getID(c.txn, activityKey(org, t.last)); err != nil || got != id {
+		return c.say("thread %q is not listed by its activity (%q, %v)", id, got, err)
+	}
+	return nil
+}
+
+func (c checker) checkpoint(key, value []byte) error {
+	org, rest, ok := cutStr(key)
+	id := string(rest)
+	cp, err := decodeCheckpoint(value)
+	if !ok || err != nil {
+		return c.say("checkpoint %q is damaged", key)
+	}
+	pub, err := cp.public(id)
+	if err != nil {
+		return c.say("%v", err)
+	}
+	if pub.ID != id || pub.Thread != cp.thread {
+		return c.say("checkpoint %q of thread %q has the record of %q in thread %q", id, cp.thread, pub.ID, pub.Thread)
+	}
+	if cp.ready && cas.Data.Sum(cp.record) != cp.hash {
+		return c.say("checkpoint %q: its record does not hash to %s", id, cp.hash)
+	}
+	if got, err := getID(c.txn, sequenceKey(org, cp.thread, cp.seq)); err != nil || got != id {
+		return c.say("checkpoint %q is not listed in thread %q (%q, %v)", id, cp.thread, got, err)
+	}
+	if cp.name != "" {
+		if got, err := getID(c.txn, nameKey(org, cp.thread, cp.name)); err != nil || got != id {
+			return c.say("checkpoint %q is not found by its name %q (%q, %v)", id, cp.name, got, err)
+		}
+	}
+	if k := tailKey(org, id); k != nil {
+		if _, err := c.txn.Get(k); err != nil {
+			return c.say("checkpoint %q is not found by its last part (%v)", id, err)
+		}
+	}
+	return nil
+}
+
+// points checks that an entry's value names a checkpoint for which same holds.
+func (c checker) points(what string, key []byte, org, id string, same func(checkpoint) bool) error {
+	agrees := false
+	err := withCheckpoint(c.txn, org, id, func(cp checkpoint) error {
+		agrees = same(cp)
+		return nil
+	})
+	if err != nil || !agrees {
+		return c.say("%s %q leads to checkpoint %q, which does not agree (%v)", what, key, id, err)
+	}
+	return nil
+}
+
+func (c checker) sequence(key, value []byte) error {
+	org, rest, _ := cutStr(key)
+	th, _, _ := cutStr(rest)
+	return c.points("order", key, org, string(value), func(cp checkpoint) bool {
+		return bytes.Equal(sequenceKey(org, cp.thread, cp.seq)[1:], key) && cp.thread == th
+	})
+}
+
+func (c checker) name(key, value []byte) error {
+	org, rest, _ := cutStr(key)
+	th, name, _ := cutStr(rest)
+	return c.points("name", key, org, string(value), func(cp checkpoint) bool {
+		return cp.thread == th && cp.name == string(name)
+	})
+}
+
+func (c checker) tail(key, _ []byte) error {
+	org, rest, _ := cutStr(key)
+	tail, id, ok := strings.Cut(string(rest), "\x00")
+	return c.points("last part", key, org, id, func(checkpoint) bool {
+		return ok && strings.HasSuffix(id, "-"+tail)
+	})
+}
+
+func (c checker) activity(key, value []byte) error {
+	org, _, _ := cutStr(key)
+	t, err := getThread(c.txn, org, string(value))
+	if err != nil || !bytes.Equal(activityKey(org, t.last)[1:], key) {
+		return c.say("activity %x leads to thread %q, which does not agree (%v)", key, value, err)
+	}
+	return nil
+}

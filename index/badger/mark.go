@@ -1,0 +1,177 @@
+package badger
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// The states of a mark.
+const (
+	stateBuilding = "building" // a rebuild has begun: worth nothing until it is over
+	stateOpen     = "open"     // written to since the last clean close: good during the same boot only
+	stateClean    = "clean"    // all of it is durable
+	stateReading  = "reading"  // clean, and a process has it open that has not written yet
+)
+
+const markName = "mark"
+
+// A mark is the file that says how far the database beside it can be trusted
+// when it is opened. It is one line of fixed length, written in place with one
+// write, so a crash leaves the old one, the new one, or one whose checksum is
+// wrong. An unreadable mark means a rebuild.
+//
+//   - clean, reading: trusted. A process that only reads does not make its mark
+//     durable, so it costs no fsync. When reading is what it left, it was killed or
+//     ran into damage: all checksums are verified before Badger opens the tables.
+//   - open, same boot: the process was killed. What it wrote to files and mapped
+//     memory is in the kernel's cache; the journal's tail brings the rest.
+//   - open, other boot: the machine crashed, anything may be missing. Rebuild.
+//   - building: rebuild.
+type mark struct {
+	f *os.File
+
+	mu    sync.Mutex
+	state string // empty: there is no valid mark
+	boot  string
+}
+
+// openMark opens the directory's mark, or makes an empty one. One that cannot be
+// opened (it belongs to somebody else) is replaced.
+func openMark(dir string) (*mark, error) {
+	path := filepath.Join(dir, markName)
+	const flags = os.O_RDWR | os.O_CREATE | unix.O_CLOEXEC
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		if err := os.RemoveAll(path); err != nil {
+			return nil, err
+		}
+		if f, err = os.OpenFile(path, flags, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	m := &mark{f: f}
+	b := make([]byte, 256)
+	n, _ := f.ReadAt(b, 0) // what cannot be read is no valid mark
+	m.parse(b[:n])
+	return m, nil
+}
+
+func markLine(state, boot string) []byte {
+	b := fmt.Appendf(nil, "snapfs index 1 %-8s %-40.40s ", state, boot)
+	return fmt.Appendf(b, "%08x\n", crc32.ChecksumIEEE(b))
+}
+
+func (m *mark) parse(b []byte) {
+	fields := strings.Fields(string(b))
+	if len(fields) != 6 {
+		return
+	}
+	state, boot := fields[3], fields[4]
+	if bytes.Equal(b, markLine(state, boot)) {
+		m.state, m.boot = state, boot
+	}
+}
+
+// set writes a new state; durable makes it survive a crash of the machine.
+func (m *mark) set(state, boot string, durable bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := m.f.WriteAt(markLine(state, boot), 0); err != nil {
+		return err
+	}
+	if durable {
+		if err := unix.Fdatasync(int(m.f.Fd())); err != nil {
+			return &os.PathError{Op: "fdatasync", Path: m.f.Name(), Err: err}
+		}
+	}
+	m.state, m.boot = state, boot
+	return nil
+}
+
+func (m *mark) is(state string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state == state
+}
+
+func (m *mark) close() error { return m.f.Close() }
+
+// doubt says why the database cannot be trusted; empty: it can.
+func (m *mark) doubt(boot string) string {
+	switch {
+	case m.state == stateClean, m.state == stateReading, m.state == stateOpen && m.boot == boot:
+		return ""
+	case m.state == "":
+		return "it is new, or its mark is damaged"
+	case m.state == stateOpen:
+		return "the machine went down while it was open"
+	case m.state == stateBuilding:
+		return "an earlier rebuild did not end"
+	}
+	return "its mark says " + m.state
+}
+
+// bootID asks the kernel. Without an answer each process is a boot of its own.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if id := strings.TrimSpace(string(b)); err == nil && id != "" {
+		return id
+	}
+	return fmt.Sprintf("unknown-%d", os.Getpid())
+}
+
+// syncFiles makes all files of dir durable, and then their names.
+func syncFiles(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() && e.Name() != markName {
+			if err := syncPath(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return syncPath(dir)
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// giveToOwner gives what root made in a user's index to that user.
+func giveToOwner(dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if st.Uid == 0 {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.Lchown(filepath.Join(dir, e.Name()), int(st.Uid), int(st.Gid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package badger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	bdb "github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/index/journal"
+)
+
+// errDistrust: the database is damaged or does not fit the journal, and a
+// rebuild may help.
+var errDistrust = errors.New("database cannot be used")
+
+// Open opens the index in dir, makes it if it is missing, brings it up to the
+// journal's end, and rebuilds it if it cannot be trusted. It fails with
+// [index.ErrInUse] while another handle has it open, and with
+// [index.ErrCorrupt] or [index.ErrNewer] if that is what the journal is.
+func Open(ctx context.Context, dir string, opt Options) (*Index, error) {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.BootID == "" {
+		opt.BootID = bootID()
+	}
+	ix := &Index{dir: dir, opt: opt}
+	ix.idle.L = &ix.state
+	if err := ix.open(ctx); err != nil {
+		if ix.db != nil {
+			err = errors.Join(err, closeDB(ix.db))
+		}
+		if ix.mark != nil {
+			_ = ix.mark.close()
+		}
+		if ix.journal != nil {
+			_ = ix.journal.Close()
+		}
+		return nil, fmt.Errorf("open index %s: %w", dir, err)
+	}
+	ix.update = ix.db.Update
+	return ix, nil
+}
+
+func (ix *Index) open(ctx context.Context) (err error) {
+	// The journal's lock is the index's too.
+	if ix.journal, err = journal.Open(ix.opt.Journal, journal.Options{Logger: ix.opt.Logger}); err != nil {
+		return err
+	}
+	if err := makeDir(ix.dir); err != nil {
+		return err
+	}
+	if ix.mark, err = openMark(ix.dir); err != nil {
+		return err
+	}
+	why := ix.mark.doubt(ix.opt.BootID)
+	if ix.opt.Rebuild {
+		why = "it was asked for"
+	}
+	if why == "" {
+		err := ix.attach(ctx)
+		if err == nil || !errors.Is(err, errDistrust) {
+			return err
+		}
+		if ix.db != nil {
+			_ = closeDB(ix.db) // it is thrown away
+			ix.db = nil
+		}
+		why = err.Error()
+	}
+	started := time.Now()
+	if err := ix.rebuild(ctx); err != nil {
+		return fmt.Errorf("rebuild (%s): %w", why, err)
+	}
+	ix.rebuilt = why
+	ix.opt.Logger.Info("rebuilt the index", "dir", ix.dir, "reason", why, "took", time.Since(started))
+	return nil
+}
+
+// attach opens the database that is there and applies the journal's tail.
+func (ix *Index) attach(ctx context.Context) (err error) {
+	if err := checkTables(ix.dir, !ix.mark.is(stateClean)); err != nil {
+		return err
+	}
+	if ix.mark.is(stateClean) {
+		if err := ix.mark.set(stateReading, ix.mark.boot, false); err != nil {
+			return err
+		}
+	}
+	if ix.db, err = openDB(ix.dir, ix.opt.Logger); err != nil {
+		return err
+	}
+	var at applied
+	err = ix.db.View(func(txn *bdb.Txn) error {
+		return get(txn, appliedKey, func(b []byte) (err error) {
+			at, err = decodeApplied(b)
+			return err
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("%w: read the last applied entry: %w", errDistrust, err)
+	}
+	last := ix.journal.Last()
+	if at.seq > last {
+		return fmt.Errorf("%w: it has entry %d, the journal ends with %d", errDistrust, at.seq, last)
+	}
+	if at.seq > 0 {
+		for e, err := range ix.journal.Replay(at.seq) {
+			if err != nil {
+				return err
+			}
+			if e.Sum != at.sum {
+				return fmt.Errorf("%w: entry %d of the journal is not the one that was applied", errDistrust, at.seq)
+			}
+			break
+		}
+	}
+	if at.seq == last {
+		return nil
+	}
+	if err := ix.touch(); err != nil {
+		return err
+	}
+	return ix.replay(ctx, at.seq+1, false)
+}
+
+// rebuild makes the database anew from the packs and the journal.
+func (ix *Index) rebuild(ctx context.Context) (err error) {
+	if err := ix.mark.set(stateBuilding, ix.opt.BootID, true); err != nil {
+		return err
+	}
+	if err := ix.clear(); err != nil {
+		return err
+	}
+	if ix.db, err = openDB(ix.dir, ix.opt.Logger); err != nil {
+		return err
+	}
+	batch := ix.db.NewWriteBatch()
+	defer batch.Cancel()
+	for objects, err := range ix.opt.Packs(ctx) {
+		if err != nil {
+			return fmt.Errorf("read the packs: %w", err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := setLocations(batch, objects); err != nil {
+			return err
+		}
+	}
+	if err := batch.Flush(); err != nil {
+		return err
+	}
+	if err := ix.db.Update(func(txn *bdb.Txn) error { return txn.Set(appliedKey, applied{}.encode()) }); err != nil {
+		return err
+	}
+	if err := ix.replay(ctx, 1, true); err != nil {
+		return err
+	}
+	return ix.mark.set(stateOpen, ix.opt.BootID, false)
+}
+
+// clear empties the directory except for the mark.
+func (ix *Index) clear() error {
+	entries, err := os.ReadDir(ix.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != markName {
+			if err := os.RemoveAll(filepath.Join(ix.dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// openDB opens Badger with options for a small embedded store. Values stay in
+// the tree (the value log is not used), and nothing is compressed or cached:
+// tables are read through the kernel's cache.
+func openDB(dir string, logger *slog.Logger) (db *bdb.DB, err error) {
+	defer func() {
+		if errors.Is(err, index.ErrCorrupt) {
+			db, err = nil, fmt.Errorf("%w: %w", errDistrust, err)
+		}
+	}()
+	defer guard(&err)
+	opt := bdb.DefaultOptions(dir).
+		WithLogger(quiet{logger}).
+		WithMetricsEnabled(false).
+		WithMemTableSize(memTableSize).
+		WithNumMemtables(2).
+		WithValueThreshold(2 * index.MaxRecord).
+		WithValueLogFileSize(1 << 20).
+		WithNumVersionsToKeep(1).
+		WithNumCompactors(2).
+		WithBlockSize(blockSize).
+		WithChecksumVerificationMode(options.OnBlockRead).
+		WithCompression(options.None).
+		WithBlockCacheSize(0).
+		WithIndexCacheSize(0).
+		WithDetectConflicts(false).
+		WithSyncWrites(false)
+	db, err = bdb.Open(opt)
+	switch {
+	case err == nil:
+		return db, nil
+	case strings.Contains(err.Error(), "Cannot acquire directory lock"):
+		return nil, fmt.Errorf("%w: %w", index.ErrInUse, err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+		return nil, err // a rebuild would not help
+	}
+	return nil, fmt.Errorf("%w: %w", errDistrust, err)
+}
+
+// Sizes in bytes.
+const (
+	memTableSize = 4 << 20
+	blockSize    = 4 << 10
+)
+
+// closeDB closes Badger, which panics on some kinds of damage.
+func closeDB(db *bdb.DB) (err error) {
+	defer guard(&err)
+	return db.Close()
+}
+
+func makeDir(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, iofs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Dir(dir), &st); err != nil {
+		return &os.PathError{Op: "stat", Path: filepath.Dir(dir), Err: err}
+	}
+	return os.Chown(dir, int(st.Uid), int(st.Gid))
+}
+
+// setLocations adds objects to a batch.
+func setLocations(batch *bdb.WriteBatch, objects []index.Located) error {
+	const size = locationKeySize + locationValueSize
+	buf := make([]byte, 0, size*len(objects)) // the batch keeps parts of it
+	for _, o := range objects {
+		k := len(buf)
+		buf = appendLocationKey(buf, o.Key)
+		v := len(buf)
+		buf = appendLocation(buf, o.Location)
+		if err := batch.Set(buf[k:v:v], buf[v:len(buf):len(buf)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// get passes a key's value to fn, which may only borrow it. It fails with
+// bdb.ErrKeyNotFound.
+func get(txn *bdb.Txn, key []byte, fn func([]byte) error) (err error) {
+	defer guard(&err)
+	item, err := txn.Get(key)
+	if err != nil {
+		return err
+	}
+	return item.Value(fn)
+}
+
+// missing reports whether a record is lost, as opposed to unreadable just now.
+func missing(err error) bool {
+	return errors.Is(err, cas.ErrNotFound) || errors.Is(err, cas.ErrCorrupt) ||
+		errors.Is(err, index.ErrInvalid) || errors.Is(err, iofs.ErrNotExist)
+}
+
+// quiet sends what Badger says to a logger: nobody but a developer wants it.
+type quiet struct{ log *slog.Logger }
+
+func (q quiet) say(level slog.Level, format string, args []any) {
+	if q.log.Enabled(context.Background(), level) {
+		q.log.Log(context.Background(), level, "badger", "says", strings.TrimSpace(fmt.Sprintf(format, args...)))
+	}
+}
+
+func (q quiet) Errorf(format string, args ...any)   { q.say(slog.LevelWarn, format, args) }
+func (q quiet) Warningf(format string, args ...any) { q.say(slog.LevelDebug, format, args) }
+func (q quiet) Infof(format string, args ...any)    { q.say(slog.LevelDebug, format, args) }
+func (q quiet) Debugf(format string, args ...any)   { q.say(slog.LevelDebug, format, args) }

@@ -1,0 +1,320 @@
+package badger
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"os"
+	"testing"
+
+	bdb "github.com/dgraph-io/badger/v4"
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/index/indextest"
+	"github.com/snapfs/snapfs/index/journal"
+)
+
+func TestInUse(t *testing.T) {
+	s := newStore(t)
+	_, err := s.tryOpen("boot-1")
+	require.ErrorIs(t, err, index.ErrInUse)
+	want := s.fill()
+	require.NoError(t, s.ix.Close())
+
+	// A foreign program has the database open: nothing is thrown away.
+	db, err := openDB(s.path("index"), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	_, err = s.tryOpen("boot-1")
+	require.ErrorIs(t, err, index.ErrInUse)
+	require.NoError(t, db.Close())
+	s.ix = s.open("boot-1")
+	require.Empty(t, s.ix.Rebuilt())
+	require.Equal(t, want, s.dump())
+}
+
+func TestTornJournal(t *testing.T) {
+	s := newStore(t)
+	want := s.fill()
+	require.NoError(t, s.ix.Close())
+	f, err := os.OpenFile(s.path("journal", "00000001.log"), os.O_WRONLY|os.O_APPEND, 0)
+	require.NoError(t, err)
+	_, err = f.Write([]byte{0xf5, 'J', 'E', 0xfa, 0, 0, 0, 99, 1, 2})
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	s.ix = s.open("boot-1")
+	require.EqualValues(t, 10, s.ix.Cut())
+	require.Empty(t, s.ix.Rebuilt())
+	require.Equal(t, want, s.dump())
+}
+
+// TestJournalWentBack: the journal ends before what was applied, or has another
+// entry in its place.
+func TestJournalWentBack(t *testing.T) {
+	for _, regrown := range []bool{false, true} {
+		s := newStore(t)
+		s.publish("c-1", "")
+		want := s.dump()
+		log := s.path("journal", "00000001.log")
+		backup, err := os.ReadFile(log)
+		require.NoError(t, err)
+		s.publish("c-2", "c-1")
+		require.NoError(t, s.ix.Close())
+		require.NoError(t, os.WriteFile(log, backup, 0o600))
+		if regrown {
+			rec := indextest.Record("t", "c-other", "c-1")
+			data, err := index.Encode(rec)
+			require.NoError(t, err)
+			at := s.packs.Put(data)
+			j, err := journal.Open(s.path("journal"), journal.Options{})
+			require.NoError(t, err)
+			_, err = j.Append(journal.Publish{Org: "acme", Checkpoint: rec.ID, Thread: "t", Record: at.Key.Hash, ExpectedHead: "c-1"})
+			require.NoError(t, err)
+			require.NoError(t, j.Close())
+		}
+		s.ix = s.open("boot-1")
+		require.NotEmpty(t, s.ix.Rebuilt())
+		if !regrown {
+			require.Equal(t, want, s.dump())
+			continue
+		}
+		th, err := s.ix.Thread(t.Context(), "acme", "t")
+		require.NoError(t, err)
+		require.Equal(t, "c-other", th.Head)
+		indextest.NoFindings(t, s.ix)
+	}
+}
+
+func TestDamagedJournal(t *testing.T) {
+	s := newStore(t)
+	s.fill()
+	require.NoError(t, s.ix.Close())
+	log := s.path("journal", "00000001.log")
+	data, err := os.ReadFile(log)
+	require.NoError(t, err)
+	data[60] ^= 1
+	require.NoError(t, os.WriteFile(log, data, 0o600))
+	_, err = s.tryOpen("boot-1")
+	require.ErrorIs(t, err, index.ErrCorrupt)
+	after, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Equal(t, data, after)
+}
+
+// TestTail: an entry is committed, but the process died before it was applied.
+func TestTail(t *testing.T) {
+	s := newStore(t)
+	s.publish("c-1", "")
+	data, err := index.Encode(indextest.Record("t", "c-2", "c-1"))
+	require.NoError(t, err)
+	at := s.packs.Put(data)
+	_, err = s.ix.journal.Append(journal.Publish{
+		Org: "acme", Checkpoint: "c-2", Thread: "t", Record: at.Key.Hash, ExpectedHead: "c-1",
+	})
+	require.NoError(t, err)
+
+	// The index does not know where the record lies, so the tail alone is not enough.
+	s.crash()
+	s.ix = s.open("boot-1")
+	require.NotEmpty(t, s.ix.Rebuilt())
+	cp, err := s.ix.Checkpoint(t.Context(), "acme", "c-2")
+	require.NoError(t, err)
+	require.Equal(t, index.Ready, cp.Status)
+	want := s.dump()
+
+	data, err = index.Encode(indextest.Record("t", "c-3", "c-2"))
+	require.NoError(t, err)
+	at = s.packs.Put(data)
+	require.NoError(t, s.ix.AddLocations(t.Context(), []index.Located{at}))
+	_, err = s.ix.journal.Append(journal.Publish{
+		Org: "acme", Checkpoint: "c-3", Thread: "t", Record: at.Key.Hash, ExpectedHead: "c-2",
+	})
+	require.NoError(t, err)
+	require.Equal(t, want, s.dump(), "not applied yet")
+	s.crash()
+	s.ix = s.open("boot-1")
+	require.Empty(t, s.ix.Rebuilt())
+	th, err := s.ix.Thread(t.Context(), "acme", "t")
+	require.NoError(t, err)
+	require.Equal(t, "c-3", th.Head)
+	indextest.NoFindings(t, s.ix)
+}
+
+func TestCommittedButNotApplied(t *testing.T) {
+	s := newStore(t)
+	s.publish("c-1", "")
+	rec := indextest.Record("t", "c-2", "c-1")
+	hash := indextest.Store(t, s.ix, s.packs, rec)
+	s.ix.update = func(func(*bdb.Txn) error) error { return bdb.ErrBlockedWrites }
+	_, err := s.ix.Publish(t.Context(), index.Publish{Org: "acme", Record: hash, ExpectedHead: "c-1"})
+	require.ErrorIs(t, err, index.ErrCommitted)
+	_, err = s.ix.Thread(t.Context(), "acme", "t")
+	require.ErrorContains(t, err, "must be opened again")
+	require.Error(t, s.ix.AddLocations(t.Context(), nil))
+	require.NoError(t, s.ix.Close())
+
+	s.ix = s.open("boot-1")
+	cp, err := s.ix.Checkpoint(t.Context(), "acme", "c-2")
+	require.NoError(t, err)
+	require.Equal(t, rec, cp.Record)
+	indextest.NoFindings(t, s.ix)
+}
+
+// TestLostRecord: one unreadable record must not take the store away.
+func TestLostRecord(t *testing.T) {
+	s := newStore(t)
+	s.publish("c-1", "")
+	s.publish("c-2", "c-1")
+	cp, err := s.ix.Checkpoint(t.Context(), "acme", "c-2")
+	require.NoError(t, err)
+	require.NoError(t, s.ix.Close())
+	s.packs.Lose(cp.RecordHash)
+	require.NoError(t, os.RemoveAll(s.path("index")))
+	s.ix = s.open("boot-1")
+	lost, err := s.ix.Checkpoint(t.Context(), "acme", "c-2")
+	require.NoError(t, err)
+	require.Equal(t, index.Error, lost.Status)
+	require.Contains(t, lost.StatusMessage, "not found")
+	require.Equal(t, cp.RecordHash, lost.RecordHash)
+	th, err := s.ix.Thread(t.Context(), "acme", "t")
+	require.NoError(t, err)
+	require.Equal(t, "c-1", th.Head, "the newest ready one")
+	s.publish("c-3", "c-1")
+	indextest.NoFindings(t, s.ix)
+}
+
+func TestRebuildFails(t *testing.T) {
+	s := newStore(t)
+	want := s.fill()
+	require.NoError(t, s.ix.Close())
+	broken := errors.New("no packs today")
+	opt := testOptions(s.dir, s.packs)
+	opt.Rebuild = true
+	opt.Packs = func(context.Context) iter.Seq2[[]index.Located, error] {
+		return func(yield func([]index.Located, error) bool) { yield(nil, broken) }
+	}
+	_, err := Open(t.Context(), s.path("index"), opt)
+	require.ErrorIs(t, err, broken)
+	opt = testOptions(s.dir, s.packs)
+	opt.Records = func(context.Context, index.Located) ([]byte, error) { return nil, broken }
+	_, err = Open(t.Context(), s.path("index"), opt)
+	require.ErrorIs(t, err, broken, "not lost, only unreadable now")
+	s.ix = s.open("boot-1")
+	require.Equal(t, "an earlier rebuild did not end", s.ix.Rebuilt())
+	require.Equal(t, want, s.dump())
+}
+
+// TestDamageFoundLater: a value that cannot be decoded is found while reading.
+func TestDamageFoundLater(t *testing.T) {
+	s := newStore(t)
+	want := s.fill()
+	require.NoError(t, s.ix.db.Update(func(txn *bdb.Txn) error {
+		return txn.Set(checkpointKey("acme", "c-1"), []byte("nonsense"))
+	}))
+	_, err := s.ix.Checkpoint(t.Context(), "acme", "c-1")
+	require.ErrorIs(t, err, index.ErrCorrupt)
+	found := 0
+	for _, err := range s.ix.Check(t.Context()) {
+		require.NoError(t, err)
+		found++
+	}
+	require.NotZero(t, found)
+	require.NoError(t, s.ix.Close())
+	s.ix = s.open("boot-1")
+	require.NotEmpty(t, s.ix.Rebuilt())
+	require.Equal(t, want, s.dump())
+}
+
+// TestDamagedBlock: the table's own index is whole, so opening does not notice.
+func TestDamagedBlock(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		s := newStore(t)
+		s.fill()
+		s.packs.Fill(3000)
+		for objects, err := range s.packs.All(t.Context()) {
+			require.NoError(t, err)
+			require.NoError(t, s.ix.AddLocations(t.Context(), objects))
+		}
+		want := s.dump()
+		require.NoError(t, s.ix.Close())
+		overwrite("*.sst", 20_000)(s)
+		s.ix = s.open("boot-1")
+		require.Empty(t, s.ix.Rebuilt())
+		if crash { // the damage was never met, but the process was killed
+			s.crash()
+		} else {
+			var findings []string
+			for finding, err := range s.ix.Check(t.Context()) {
+				require.NoError(t, err)
+				findings = append(findings, finding)
+			}
+			require.NotEmpty(t, findings)
+			require.NoError(t, s.ix.Close())
+		}
+		s.ix = s.open("boot-1")
+		require.NotEmpty(t, s.ix.Rebuilt())
+		require.Equal(t, want, s.dump())
+		for objects := range s.packs.All(t.Context()) {
+			locs, err := s.ix.Locate(t.Context(), []cas.Key{objects[0].Key})
+			require.NoError(t, err)
+			require.Equal(t, objects[0].Location, locs[0])
+		}
+	}
+}
+
+// TestReadingLeavesTheMark: a process that only reads does not write the mark.
+func TestReadingLeavesTheMark(t *testing.T) {
+	s := newStore(t)
+	s.fill()
+	require.NoError(t, s.ix.Close())
+	before, err := os.ReadFile(s.path("index", markName))
+	require.NoError(t, err)
+	require.Contains(t, string(before), "clean    boot-1")
+	s.ix = s.open("boot-2")
+	s.dump()
+	require.NoError(t, s.ix.Close())
+	after, err := os.ReadFile(s.path("index", markName))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+
+	s.ix = s.open("boot-2")
+	require.NoError(t, s.ix.AddLocations(t.Context(), []index.Located{
+		indextest.Place(cas.NewObject(cas.Files, cas.Data, []byte("x")).Key, 1),
+	}))
+	open, err := os.ReadFile(s.path("index", markName))
+	require.NoError(t, err)
+	require.Contains(t, string(open), "open     boot-2")
+}
+
+func FuzzMark(f *testing.F) {
+	f.Add(markLine(stateClean, "boot"))
+	f.Add([]byte("snapfs index 1 clean"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m mark
+		m.parse(b)
+		if m.state != "" {
+			require.Equal(t, markLine(m.state, m.boot), b)
+		}
+	})
+}
+
+// TestPublishedTwice: only a damaged database can let that into the journal.
+func TestPublishedTwice(t *testing.T) {
+	s := newStore(t)
+	s.publish("c-1", "")
+	cp, err := s.ix.Checkpoint(t.Context(), "acme", "c-1")
+	require.NoError(t, err)
+	_, err = s.ix.journal.Append(journal.Publish{Org: "acme", Checkpoint: "c-1", Thread: "t", Record: cp.RecordHash})
+	require.NoError(t, err)
+	want := s.dump()
+	require.NoError(t, s.ix.Close())
+	s.ix = s.open("boot-1")
+	require.NotEmpty(t, s.ix.Rebuilt())
+	require.Equal(t, want, s.dump())
+	s.publish("c-2", "c-1")
+	require.NoError(t, s.ix.Close())
+	s.ix = s.open("boot-1")
+	require.Empty(t, s.ix.Rebuilt())
+}

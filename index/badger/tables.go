@@ -1,0 +1,74 @@
+package badger
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/table"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/index"
+)
+
+// checkTables looks at every table file before Badger does: Badger opens and
+// compacts tables in goroutines of its own, where a damaged one is a panic that
+// nobody can recover from. It reads each table's index; with full set also the
+// checksum of each block, which after a crash shows that a table, and not
+// something passing, was to blame. Damage is errDistrust.
+func checkTables(dir string, full bool) error {
+	paths, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range paths {
+		if filepath.Ext(e.Name()) != ".sst" {
+			continue
+		}
+		if err := checkTable(filepath.Join(dir, e.Name()), full); err != nil {
+			return fmt.Errorf("%w: table %s: %w", errDistrust, e.Name(), err)
+		}
+	}
+	return nil
+}
+
+func checkTable(path string, full bool) (err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Size() == 0 || !st.Mode().IsRegular() {
+		return errors.New("it is empty")
+	}
+	data, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return &os.PathError{Op: "mmap", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Munmap(data) }()
+	defer guard(&err)
+	t, err := table.OpenInMemoryTable(data, 0, &table.Options{Compression: options.None, BlockSize: blockSize})
+	if err != nil {
+		return err
+	}
+	if full {
+		return t.VerifyChecksum()
+	}
+	return nil
+}
+
+// guard turns a panic of Badger's on damaged bytes into an error. It is deferred
+// around Badger's own code only.
+func guard(err *error) {
+	if p := recover(); p != nil {
+		what, _, _ := strings.Cut(strings.TrimSpace(fmt.Sprint(p)), "\n")
+		*err = fmt.Errorf("badger panicked: %s: %w", what, index.ErrCorrupt)
+	}
+}

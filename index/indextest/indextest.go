@@ -1,0 +1,144 @@
+// Package indextest is the suite that every engine of the index passes. An
+// engine's test is a few lines:
+//
+//	indextest.Run(t, func(t *testing.T, packs *indextest.Packs) indextest.Open {
+//		dir := t.TempDir()
+//		return func(ctx context.Context) (index.Index, error) { return engine.Open(ctx, dir, packs) }
+//	})
+package indextest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapfs/snapfs/index"
+)
+
+// Open opens one index; after the handle it returned was closed, it is called
+// again and opens the same one.
+type Open func(ctx context.Context) (index.Index, error)
+
+// Run runs the suite. engine prepares a new, empty index that reads its records
+// from packs. Each test ends with [index.Index.Check], closes the index, and
+// compares what it says after it was opened again.
+func Run(t *testing.T, engine func(t *testing.T, packs *Packs) Open) {
+	tests := []struct {
+		name string
+		run  func(*env)
+	}{
+		{"publish", testPublish},
+		{"publish refusals", testRefusals},
+		{"record must exist", testRecordMissing},
+		{"heads", testHeads},
+		{"concurrent publishers", testConcurrent},
+		{"duplicate ids", testDuplicateIDs},
+		{"names", testNames},
+		{"unusual ids", testUnusualIDs},
+		{"organizations", testOrgs},
+		{"thread listing", testThreads},
+		{"checkpoint listing", testCheckpoints},
+		{"listing and writing", testListWhileWriting},
+		{"by prefix", testByPrefix},
+		{"not found", testNotFound},
+		{"locations", testLocations},
+		{"context", testContext},
+		{"close", testClose},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			packs := NewPacks()
+			e := &env{T: t, packs: packs, open: engine(t, packs)}
+			var err error
+			e.ix, err = e.open(t.Context())
+			require.NoError(t, err)
+			test.run(e)
+			NoFindings(t, e.ix)
+			before := Dump(t, e.ix, orgs...)
+			require.NoError(t, e.ix.Close())
+			e.ix, err = e.open(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, before, Dump(t, e.ix, orgs...), "after it was opened again")
+			NoFindings(t, e.ix)
+			require.NoError(t, e.ix.Close())
+		})
+	}
+}
+
+// The organizations that the suite uses; one is a prefix of the other.
+var orgs = []string{"acme", "acme/x"}
+
+type env struct {
+	*testing.T
+	ix    index.Index
+	packs *Packs
+	open  Open
+}
+
+// publish publishes in the first organization and must succeed.
+func (e *env) publish(thread, id, parent string) index.Checkpoint {
+	e.Helper()
+	cp, err := Publish(e, e.ix, e.packs, orgs[0], "", Record(thread, id, parent))
+	require.NoError(e, err)
+	return cp
+}
+
+// try publishes in the first organization and returns the error.
+func (e *env) try(name string, rec index.Record) error {
+	e.Helper()
+	_, err := Publish(e, e.ix, e.packs, orgs[0], name, rec)
+	return err
+}
+
+// NoFindings fails the test if the index contradicts itself.
+func NoFindings(t testing.TB, ix index.Index) {
+	t.Helper()
+	for finding, err := range ix.Check(t.Context()) {
+		require.NoError(t, err)
+		require.Fail(t, "check", finding)
+	}
+}
+
+// A State is all that an index says about one organization.
+type State struct {
+	Threads     []index.Thread
+	Checkpoints map[string][]index.Checkpoint // by thread
+}
+
+// Dump reads the whole state of some organizations.
+func Dump(t testing.TB, ix index.Index, orgs ...string) map[string]State {
+	t.Helper()
+	all := make(map[string]State)
+	for _, org := range orgs {
+		s := State{Checkpoints: make(map[string][]index.Checkpoint)}
+		for th, err := range ix.Threads(t.Context(), org, index.Page{}) {
+			require.NoError(t, err)
+			s.Threads = append(s.Threads, th)
+			for cp, err := range ix.Checkpoints(t.Context(), org, th.ID, index.Page{}) {
+				require.NoError(t, err)
+				s.Checkpoints[th.ID] = append(s.Checkpoints[th.ID], cp)
+			}
+		}
+		all[org] = s
+	}
+	return all
+}
+
+func (e *env) threadIDs(org string, p index.Page) (ids []string) {
+	e.Helper()
+	for th, err := range e.ix.Threads(e.Context(), org, p) {
+		require.NoError(e, err)
+		ids = append(ids, th.ID)
+	}
+	return ids
+}
+
+func (e *env) checkpointIDs(thread string, p index.Page) (ids []string) {
+	e.Helper()
+	for cp, err := range e.ix.Checkpoints(e.Context(), orgs[0], thread, p) {
+		require.NoError(e, err)
+		ids = append(ids, cp.ID)
+	}
+	return ids
+}

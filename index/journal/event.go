@@ -1,0 +1,110 @@
+package journal
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
+)
+
+// A Type is the number of a kind of event. It is part of the format.
+type Type uint16
+
+// The types. A number is never used again for something else.
+const (
+	TypePublish Type = 1
+)
+
+// An Event is a change of something mutable. To add one: a number above, a
+// struct with numbered keys, its Type method, a case in decodeEvent, and a case
+// where the index applies it.
+type Event interface{ Type() Type }
+
+// Publish makes a checkpoint the newest one of its thread, and its head.
+type Publish struct {
+	Org          string   `cbor:"1,keyasint,omitempty"`
+	Checkpoint   string   `cbor:"2,keyasint,omitempty"`
+	Thread       string   `cbor:"3,keyasint,omitempty"`
+	Record       cas.Hash `cbor:"4,keyasint,omitzero"`
+	ExpectedHead string   `cbor:"5,keyasint,omitempty"`
+	Name         string   `cbor:"6,keyasint,omitempty"`
+}
+
+// Type returns [TypePublish].
+func (Publish) Type() Type { return TypePublish }
+
+// An Entry is one event and its place in the journal.
+type Entry struct {
+	Seq   uint64    // 1 for the first entry, then one more each
+	Time  time.Time // of the append, by the writer's clock
+	Event Event
+	Sum   uint32 // the frame's checksum, so that an index recognizes the entry it applied last
+}
+
+// payload is an entry as it is stored. Keys that are not known are ignored, so
+// a later version may add some that older ones need not understand; whatever
+// they must understand gets a new type.
+type payload struct {
+	Seq    uint64          `cbor:"1,keyasint"`
+	Time   int64           `cbor:"2,keyasint"` // Unix time in ns
+	Type   Type            `cbor:"3,keyasint"`
+	Fields cbor.RawMessage `cbor:"4,keyasint"`
+}
+
+// The codec's modes are immutable and safe for concurrent use.
+var (
+	encMode = must(cbor.CoreDetEncOptions().EncMode())
+	decMode = must(cbor.DecOptions{
+		DupMapKey:   cbor.DupMapKeyEnforcedAPF,
+		IndefLength: cbor.IndefLengthForbidden,
+		TagsMd:      cbor.TagsForbidden,
+	}.DecMode())
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // constant options: it fails always or never
+	}
+	return v
+}
+
+func encodePayload(e Entry) ([]byte, error) {
+	fields, err := encMode.Marshal(e.Event)
+	if err != nil {
+		return nil, err
+	}
+	return encMode.Marshal(payload{Seq: e.Seq, Time: e.Time.UnixNano(), Type: e.Event.Type(), Fields: fields})
+}
+
+func decodePayload(data []byte) (Entry, error) {
+	var p payload
+	if err := decMode.Unmarshal(data, &p); err != nil {
+		return Entry{}, fmt.Errorf("%w: %w", index.ErrCorrupt, err)
+	}
+	e := Entry{Seq: p.Seq, Time: time.Unix(0, p.Time).UTC()}
+	ev, err := decodeEvent(p.Type, p.Fields)
+	if err != nil {
+		return Entry{}, fmt.Errorf("entry %d: %w", p.Seq, err)
+	}
+	e.Event = ev
+	return e, nil
+}
+
+func decodeEvent(t Type, fields []byte) (Event, error) {
+	switch t {
+	case TypePublish:
+		return decodeFields[Publish](fields)
+	}
+	return nil, fmt.Errorf("event of unknown type %d: %w", t, index.ErrNewer)
+}
+
+func decodeFields[E Event](fields []byte) (Event, error) {
+	var ev E
+	if err := decMode.Unmarshal(fields, &ev); err != nil {
+		return nil, fmt.Errorf("%w: %w", index.ErrCorrupt, err)
+	}
+	return ev, nil
+}
