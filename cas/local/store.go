@@ -16,7 +16,7 @@ import (
 // An Index knows where objects lie. Its methods may be called concurrently.
 type Index interface {
 	// Locate tells, key by key, where the object lies; the zero Location is
-	// nowhere.
+	// nowhere. It may remember what it told, except under [Fresh].
 	Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error)
 	// Have reports, key by key, whether a writer may rely on the object that
 	// the store has, and need not put it again.
@@ -25,6 +25,18 @@ type Index interface {
 	// When it returns, the pack's objects can be located, for good.
 	AddPack(ctx context.Context, id cas.PackID) error
 }
+
+// freshKey marks a context made by [Fresh].
+type freshKey struct{}
+
+// Fresh returns a context whose Locate must not be answered from memory: what
+// was remembered about the asked-for objects has proved wrong.
+func Fresh(ctx context.Context) context.Context {
+	return context.WithValue(ctx, freshKey{}, true)
+}
+
+// IsFresh reports whether ctx was made by [Fresh].
+func IsFresh(ctx context.Context) bool { return ctx.Value(freshKey{}) != nil }
 
 // Options of a [Store]. The zero value works.
 type Options struct {
@@ -78,8 +90,9 @@ func (s *Store) Has(ctx context.Context, keys []cas.Key) ([]bool, error) {
 // Read implements [cas.Store]. A pack that is gone was rewritten: its objects
 // have a new place by then, which is asked for once more.
 func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, error) {
+	ask := ctx
 	for try := 0; ; try++ {
-		locs, err := s.index.Locate(ctx, []cas.Key{key})
+		locs, err := s.index.Locate(ask, []cas.Key{key})
 		if err != nil {
 			return nil, err
 		}
@@ -93,6 +106,7 @@ func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, erro
 			}
 			return out, err
 		}
+		ask = Fresh(ctx)
 	}
 }
 

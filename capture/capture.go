@@ -1,0 +1,243 @@
+// Package capture turns a live directory into a tree of content-addressed
+// objects.
+//
+// The walk goes down relative to open directories and never follows a symbolic
+// link, so that nobody who changes the workspace meanwhile can lead it out.
+// What the policy excludes is decided by name alone: such an entry is not even
+// looked at. Files are read, hashed, compressed and appended in one pass on all
+// cores; directories become objects bottom-up once all below them is known.
+//
+// A capture is whole or it fails: an entry that cannot be read, or that does
+// not hold still while it is read, ends it with the list of all such entries.
+// Nothing is ever written inside the workspace.
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// Marker is the name of the file that stands in a directory while a restore
+// into it is unfinished. Such a directory is not captured.
+const Marker = ".snapfs-restoring"
+
+var (
+	// ErrUnsavable: entries that the policy includes could not be saved. The
+	// error is a [*ProblemsError].
+	ErrUnsavable = errors.New("workspace cannot be saved whole")
+	// ErrUnfinished: the directory is the target of a restore that did not end.
+	ErrUnfinished = errors.New("an unfinished restore left this directory incomplete")
+)
+
+// A Problem is one entry that could not be saved.
+type Problem struct {
+	Path string // relative to the workspace
+	Err  error
+}
+
+// A ProblemsError lists every entry that kept a capture from being whole.
+type ProblemsError struct{ Problems []Problem }
+
+// Error names the first entries.
+func (e *ProblemsError) Error() string {
+	const shown = 20
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of the entries to save could not be read:", len(e.Problems))
+	for _, p := range e.Problems[:min(shown, len(e.Problems))] {
+		fmt.Fprintf(&b, "\n  %s: %v", tree.Quote(p.Path), p.Err)
+	}
+	if more := len(e.Problems) - shown; more > 0 {
+		fmt.Fprintf(&b, "\n  and %d more", more)
+	}
+	return b.String()
+}
+
+// Unwrap makes the error an [ErrUnsavable].
+func (e *ProblemsError) Unwrap() error { return ErrUnsavable }
+
+// An Omission is something that is not in the tree although it was in the
+// workspace.
+type Omission struct {
+	Path string `cbor:"1,keyasint"` // relative to the workspace; any bytes
+	Why  string `cbor:"2,keyasint"`
+}
+
+// Options of [Tree].
+type Options struct {
+	Files *policy.Files // which entries are content
+}
+
+// A Result describes what was captured. The objects are durable after the
+// writer's Flush.
+type Result struct {
+	Root     tree.Root
+	Stat     tree.Entry // the root directory's own metadata; Name is empty, UID and GID are the default owner
+	Links    cas.Blob   // hard link groups (see [tree.EncodeLinks]); zero: none
+	Left     []Omission // sorted by path: excluded entries, special files, dropped setuid and setgid bits
+	Excluded int        // entries that the policy left out, without what lies below them
+	Special  int        // sockets, FIFOs and devices
+	Setuid   int        // entries whose setuid or setgid bit was dropped
+}
+
+// Tree captures the directory dir with w.
+func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, error) {
+	root, err := openRoot(dir)
+	if err != nil {
+		return Result{}, fmt.Errorf("open workspace %s: %w", dir, err)
+	}
+	defer root.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c := &walker{
+		ctx:    ctx,
+		cancel: cancel,
+		w:      w,
+		tokens: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		links:  linkTable{inodes: map[inode]*linked{}},
+	}
+	c.bufs.New = func() any { b := make([]byte, 0, batchBytes+1); return &b }
+	return c.run(root, opt.Files)
+}
+
+// openRoot opens the workspace itself; here alone a symlink is followed.
+func openRoot(dir string) (*dirFD, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return &dirFD{fd: fd}, nil
+}
+
+// run captures the whole tree.
+func (c *walker) run(root *dirFD, files *policy.Files) (Result, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(root.fd, &st); err != nil {
+		return Result{}, fmt.Errorf("stat workspace: %w", err)
+	}
+	if err := unix.Fstatat(root.fd, Marker, new(unix.Stat_t), unix.AT_SYMLINK_NOFOLLOW); err == nil {
+		return Result{}, ErrUnfinished
+	}
+	c.uid, c.gid = st.Uid, st.Gid
+	stat := c.entry("", "", &st, tree.Dir)
+	stat.UID, stat.GID = st.Uid, st.Gid
+	xattrs, err := c.xattrs(root.fd)
+	if err != nil {
+		return Result{}, fmt.Errorf("read extended attributes of the workspace: %w", err)
+	}
+	stat.XAttrs = xattrs
+	root.dev, root.fsRoot = st.Dev, isMountRoot(root.fd, &st)
+	top, _, err := c.dir(root, "", files.Root())
+	if err == nil {
+		err = c.flushTrees()
+	}
+	if cause := context.Cause(c.ctx); cause != nil {
+		return Result{}, cause
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	if len(c.problems) > 0 {
+		slices.SortFunc(c.problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
+		return Result{}, &ProblemsError{Problems: c.problems}
+	}
+	links, err := c.writeLinks()
+	if err != nil {
+		return Result{}, err
+	}
+	slices.SortFunc(c.left, func(a, b Omission) int { return strings.Compare(a.Path, b.Path) })
+	return Result{Root: top, Stat: stat, Links: links, Left: c.left, Excluded: c.excluded, Special: c.special, Setuid: c.setuid}, nil
+}
+
+// writeLinks stores the groups of paths that were one file.
+func (c *walker) writeLinks() (cas.Blob, error) {
+	groups := c.links.groups()
+	if len(groups) == 0 {
+		return cas.Blob{}, nil
+	}
+	data, err := tree.EncodeLinks(groups)
+	if err != nil {
+		return cas.Blob{}, fmt.Errorf("list hard links: %w", err)
+	}
+	return cas.WriteBlob(c.ctx, c.w, cas.Trees, strings.NewReader(string(data)))
+}
+
+// walker is the state of one capture.
+type walker struct {
+	ctx      context.Context
+	cancel   context.CancelCauseFunc // with the first error that ends the capture
+	w        cas.Writer
+	uid, gid uint32        // the default owner
+	tokens   chan struct{} // one for each goroutine beside the first
+	bufs     sync.Pool     // *[]byte of batchBytes+1
+	links    linkTable
+
+	mu       sync.Mutex
+	problems []Problem
+	left     []Omission
+	excluded int
+	special  int
+	setuid   int
+	trees    []cas.Object // not put yet: one lookup for many directories
+}
+
+// spawn runs fn beside the caller if a core is free, else at once.
+func (c *walker) spawn(wg *sync.WaitGroup, fn func()) {
+	select {
+	case c.tokens <- struct{}{}:
+		wg.Go(func() {
+			defer func() { <-c.tokens }()
+			fn()
+		})
+	default:
+		fn()
+	}
+}
+
+// problem notes an entry that keeps the capture from being whole. The walk goes
+// on, so that the user learns of all of them at once.
+func (c *walker) problem(path string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problems = append(c.problems, Problem{Path: path, Err: err})
+}
+
+// omit notes an entry that is left out on purpose and counts it.
+func (c *walker) omit(count *int, path, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*count++
+	c.left = append(c.left, Omission{Path: path, Why: why})
+}
+
+// putTrees stores directory objects, many at a time.
+func (c *walker) putTrees(objs []cas.Object) error {
+	const many = 256
+	c.mu.Lock()
+	c.trees = append(c.trees, objs...)
+	enough := len(c.trees) >= many
+	c.mu.Unlock()
+	if !enough {
+		return nil
+	}
+	return c.flushTrees()
+}
+
+func (c *walker) flushTrees() error {
+	c.mu.Lock()
+	objs := c.trees
+	c.trees = nil
+	c.mu.Unlock()
+	return c.w.Put(c.ctx, objs...)
+}

@@ -1,0 +1,162 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// failover is a holder that opens the store anew when the daemon that it spoke
+// with has ended: what was asked for is asked again. Only what reads, and the
+// beginning of a save, is repeated; a save under way is not.
+type failover struct {
+	opener *opener
+
+	mu      sync.Mutex
+	holder  snapshot.Holder
+	retired []snapshot.Holder // earlier ones: a session may still have to be closed
+	opening chan struct{}     // not nil while one caller opens
+	closed  bool
+}
+
+var _ snapshot.Holder = (*failover)(nil)
+
+func (f *failover) current() snapshot.Holder {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.holder
+}
+
+// retry calls fn until it does not meet a daemon that has ended.
+func retry[T any](ctx context.Context, f *failover, fn func(snapshot.Holder) (T, error)) (T, error) {
+	for {
+		h := f.current()
+		v, err := fn(h)
+		if !gone(err) || ctx.Err() != nil {
+			return v, err
+		}
+		again, oerr := f.replace(ctx, h)
+		if oerr != nil {
+			return v, oerr
+		}
+		if !again {
+			return v, err
+		}
+	}
+}
+
+// replace opens the store anew, unless somebody else has done so since old was
+// asked. It reports whether there is something new to ask.
+func (f *failover) replace(ctx context.Context, old snapshot.Holder) (bool, error) {
+	for {
+		f.mu.Lock()
+		switch {
+		case f.closed:
+			f.mu.Unlock()
+			return false, nil
+		case f.holder != old:
+			f.mu.Unlock()
+			return true, nil
+		case f.opening == nil:
+			f.opening = make(chan struct{})
+			f.mu.Unlock()
+			return f.open(ctx)
+		}
+		wait := f.opening
+		f.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// open does it. The caller has set opening.
+func (f *failover) open(ctx context.Context) (bool, error) {
+	remote, local, err := f.opener.open(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.opening)
+	f.opening = nil
+	if err != nil {
+		return false, err
+	}
+	var next snapshot.Holder = remote
+	if local != nil {
+		next = local.Holder()
+	}
+	if f.closed {
+		return false, next.Close()
+	}
+	f.retired = append(f.retired, f.holder)
+	f.holder = next
+	return true, nil
+}
+
+// Close implements [snapshot.Holder].
+func (f *failover) Close() error {
+	f.mu.Lock()
+	f.closed = true
+	all := append(f.retired, f.holder)
+	f.retired = nil
+	f.mu.Unlock()
+	var errs []error
+	for _, h := range all {
+		errs = append(errs, h.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Resolve implements [snapshot.Holder].
+func (f *failover) Resolve(ctx context.Context, ref string) (snapshot.Checkpoint, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Checkpoint, error) { return h.Resolve(ctx, ref) })
+}
+
+// Thread implements [snapshot.Holder].
+func (f *failover) Thread(ctx context.Context, id string) (snapshot.Thread, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Thread, error) { return h.Thread(ctx, id) })
+}
+
+// Threads implements [snapshot.Holder].
+func (f *failover) Threads(ctx context.Context, p snapshot.Page) ([]snapshot.Thread, error) {
+	return retry(ctx, f, func(h snapshot.Holder) ([]snapshot.Thread, error) { return h.Threads(ctx, p) })
+}
+
+// Checkpoints implements [snapshot.Holder].
+func (f *failover) Checkpoints(ctx context.Context, thread string, p snapshot.Page) ([]snapshot.Checkpoint, error) {
+	return retry(ctx, f, func(h snapshot.Holder) ([]snapshot.Checkpoint, error) { return h.Checkpoints(ctx, thread, p) })
+}
+
+// Locate implements [snapshot.Holder].
+func (f *failover) Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error) {
+	return retry(ctx, f, func(h snapshot.Holder) ([]cas.Location, error) { return h.Locate(ctx, keys) })
+}
+
+// Begin implements [snapshot.Holder].
+func (f *failover) Begin(ctx context.Context, req snapshot.BeginRequest) (snapshot.Session, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Session, error) { return h.Begin(ctx, req) })
+}
+
+// Check implements [snapshot.Holder].
+func (f *failover) Check(ctx context.Context) ([]string, error) {
+	return retry(ctx, f, func(h snapshot.Holder) ([]string, error) { return h.Check(ctx) })
+}
+
+// Stats implements [snapshot.Holder].
+func (f *failover) Stats(ctx context.Context) (snapshot.Stats, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Stats, error) { return h.Stats(ctx) })
+}
+
+// Mount implements [snapshot.Holder]. It is the daemon's own and not repeated.
+func (f *failover) Mount(ctx context.Context, req snapshot.MountRequest) error {
+	return f.current().Mount(ctx, req)
+}
+
+// Unmount implements [snapshot.Holder].
+func (f *failover) Unmount(ctx context.Context, req snapshot.UnmountRequest) error {
+	return f.current().Unmount(ctx, req)
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+var catCommand = &cli.Command{
+	Name:      "cat",
+	Usage:     "print a file of a checkpoint",
+	ArgsUsage: "REF PATH",
+	Action: func(c *cli.Context) error {
+		if err := arguments(c, 2, 2); err != nil {
+			return err
+		}
+		return withStore(false, func(c *cli.Context, store *snapshot.Store) error {
+			out := bufio.NewWriterSize(os.Stdout, 1<<20)
+			err := store.Cat(c.Context, c.Args().Get(0), c.Args().Get(1), out)
+			return errors.Join(err, out.Flush())
+		})(c)
+	},
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapfs/snapfs/fs"
+	"github.com/snapfs/snapfs/server"
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// readyFlag is for the program itself: it starts its daemon with a pipe on which
+// that says when the mount is usable, or why it is not.
+const readyFlag = "ready-fd"
+
+// maxLog is how long the daemon's log grows before it is put aside, in bytes.
+const maxLog = 10 << 20
+
+// goodbye bounds how long a daemon that ends waits for verbs under way.
+const goodbye = 10 * time.Second
+
+// outcome is what a daemon tells the process that started it.
+type outcome struct {
+	Code    int    `json:"code"`
+	Message string `json:"message,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// startDaemon starts this program again, in the background, and waits until its
+// mount is usable.
+func startDaemon(c *cli.Context, dir string, req snapshot.MountRequest) error {
+	if err := snapshot.Create(dir); err != nil && !errors.Is(err, snapshot.ErrLocked) {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	log, err := openLog(filepath.Join(dir, snapshot.LogFile))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	defer ready.Close()
+	args := []string{"--store", dir, "--log-level", c.String("log-level"), "--log-format", c.String("log-format"), "mount", "--" + readyFlag, "3", "--", req.Mountpoint}
+	cmd := exec.Command(self, args...)
+	cmd.Dir = "/" // it must not keep a directory busy
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		theirs.Close()
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	theirs.Close()
+	go func() { _ = cmd.Wait() }()
+	text, err := readOutcome(c.Context, ready)
+	if err != nil {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		return err
+	}
+	var out outcome
+	if err := json.Unmarshal(text, &out); err != nil {
+		return fmt.Errorf("the daemon ended without a mount; its log is %s", log.Name())
+	}
+	if out.Message == "" {
+		return nil
+	}
+	failed := errors.New(out.Message)
+	if out.Hint != "" {
+		failed = snapshot.WithHint(failed, "%s", out.Hint)
+	}
+	return &codeError{code: out.Code, err: failed}
+}
+
+// readOutcome reads what the daemon says, or gives up with the context.
+func readOutcome(ctx context.Context, ready *os.File) ([]byte, error) {
+	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Now()) })
+	defer stop()
+	text, err := io.ReadAll(ready)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return text, err
+}
+
+// openLog opens the daemon's log; a long one is put aside first.
+func openLog(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+		_ = os.Rename(path, path+".old")
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the daemon's log: %w", err)
+	}
+	return f, nil
+}
+
+// inBackground is the daemon's side of startDaemon.
+func inBackground(c *cli.Context) error {
+	ready := os.NewFile(uintptr(c.Int(readyFlag)), "ready")
+	if ready == nil {
+		return usagef("--%s is for the program itself", readyFlag)
+	}
+	syscall.CloseOnExec(c.Int(readyFlag))
+	tell := func(err error) {
+		out := outcome{}
+		if err != nil {
+			out = outcome{Code: exitCode(err), Message: err.Error(), Hint: snapshot.Hint(err)}
+		}
+		text, _ := json.Marshal(out)
+		_, _ = ready.Write(text)
+		_ = ready.Close()
+	}
+	err := serve(c, snapshot.MountRequest{Mountpoint: c.Args().First()}, tell)
+	if err != nil {
+		tell(err) // after a success the pipe is closed, and nobody listens
+	}
+	return err
+}
+
+// serve holds the store, mounts it, and serves the store's socket until the last
+// mount is gone or a signal comes. ready is called once the mount is usable.
+// Where another daemon serves the store already, that one gets the mount.
+func serve(c *cli.Context, req snapshot.MountRequest, ready func(error)) error {
+	store, err := openStore(c, true)
+	if err != nil {
+		return err
+	}
+	log, err := logger(c, os.Stderr)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	mounts, err := fs.NewMounts(store, log)
+	if errors.Is(err, snapshot.ErrUnsupported) {
+		return errors.Join(joinDaemon(c, store, req, ready), store.Close())
+	}
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	return errors.Join(serveMounts(c.Context, store, mounts, log, req, ready), store.Close())
+}
+
+// joinDaemon has a running daemon mount.
+func joinDaemon(c *cli.Context, store *snapshot.Store, req snapshot.MountRequest, ready func(error)) error {
+	if c.Bool("foreground") {
+		err := fmt.Errorf("a daemon serves this store already: %w", snapshot.ErrMounted)
+		return snapshot.WithHint(err, "without --foreground, it gets the mount")
+	}
+	if err := store.Holder().Mount(c.Context, req); err != nil {
+		return err
+	}
+	ready(nil)
+	return nil
+}
+
+// serveMounts is the daemon's life.
+func serveMounts(ctx context.Context, store *snapshot.Store, mounts *fs.Mounts, log *slog.Logger, req snapshot.MountRequest, ready func(error)) error {
+	listener, err := server.ListenSocket(store.Dir())
+	if err != nil {
+		return errors.Join(err, mounts.Close())
+	}
+	srv := server.New(store, server.Options{Mounter: mounts, Logger: log, Version: version})
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(listener) }()
+
+	err = mounts.Mount(ctx, req)
+	if err == nil {
+		ready(nil)
+		err = live(ctx, mounts, served, log)
+	}
+	// No new mounts from here on, and none left behind.
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	return errors.Join(err, srv.Shutdown(bye), mounts.Close())
+}
+
+// live waits for the end.
+func live(ctx context.Context, mounts *fs.Mounts, served <-chan error, log *slog.Logger) error {
+	for {
+		select {
+		case <-ctx.Done():
+			log.Info("ending: signal received")
+			return nil
+		case err := <-served:
+			return fmt.Errorf("serve the store's socket: %w", err)
+		case <-mounts.Gone():
+			if mounts.None() {
+				log.Info("ending: the last mount is gone", "pid", strconv.Itoa(os.Getpid()))
+				return nil
+			}
+		}
+	}
+}

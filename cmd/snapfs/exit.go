@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/restore"
+	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// The exit codes, the same for every verb but diff's 1 and 2.
+const (
+	exitDone        = 0
+	exitTrouble     = 1
+	exitUsage       = 2
+	exitIncomplete  = 3 // done, but something that should have been kept was not
+	exitNotFound    = 4
+	exitNotEmpty    = 5
+	exitConflict    = 6
+	exitForbidden   = 7
+	exitCorrupt     = 8
+	exitNoSpace     = 9
+	exitInterrupted = 130
+)
+
+var (
+	errUsage       = errors.New("usage")
+	errInterrupted = errors.New("interrupted")
+)
+
+// exitCodes turns errors into exit codes; the first that fits counts.
+var exitCodes = []struct {
+	err  error
+	code int
+}{
+	{errInterrupted, exitInterrupted},
+	{errUsage, exitUsage},
+	{snapshot.ErrNoStore, exitNotFound},
+	{index.ErrThreadNotFound, exitNotFound},
+	{index.ErrCheckpointNotFound, exitNotFound},
+	{snapshot.ErrNotMounted, exitNotFound},
+	{restore.ErrNotEmpty, exitNotEmpty},
+	{restore.ErrUnfinished, exitConflict},
+	{capture.ErrUnfinished, exitConflict},
+	{index.ErrStaleHead, exitConflict},
+	{index.ErrDuplicateID, exitConflict},
+	{index.ErrDuplicateName, exitConflict},
+	{snapshot.ErrBusy, exitConflict},
+	{snapshot.ErrThreadNotEmpty, exitConflict},
+	{snapshot.ErrThreadUnclear, exitConflict},
+	{snapshot.ErrMounted, exitConflict},
+	{snapshot.ErrMountBusy, exitConflict},
+	{snapshot.ErrAmbiguous, exitNotFound},
+	{snapshot.ErrForbidden, exitForbidden},
+	{cas.ErrNoSpace, exitNoSpace},
+	{cas.ErrTooLarge, exitNoSpace},
+	{cas.ErrNotFound, exitCorrupt},
+	{cas.ErrCorrupt, exitCorrupt},
+	{index.ErrCorrupt, exitCorrupt},
+	{tree.ErrInvalid, exitCorrupt},
+	{tree.ErrNotFound, exitNotFound},
+	{index.ErrInvalid, exitUsage},
+	{snapshot.ErrRefused, exitUsage},
+}
+
+// A codeError ends the program with a code. Without an error of its own it is
+// silent: what it has to say was printed.
+type codeError struct {
+	code int
+	err  error
+}
+
+func (e *codeError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *codeError) Unwrap() error { return e.err }
+
+// exit ends the program with a code and without a message.
+func exit(code int) error { return &codeError{code: code} }
+
+// usage marks an error of the command line itself.
+func usage(err error) error { return fmt.Errorf("%w: %w", errUsage, err) }
+
+func usagef(format string, args ...any) error {
+	return snapshot.WithHint(usage(fmt.Errorf(format, args...)), "snapfs help, or snapfs help VERB")
+}
+
+// report prints an error with its hint and returns the exit code for it.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	var coded *codeError
+	if errors.As(err, &coded) && coded.err == nil {
+		return coded.code
+	}
+	fmt.Fprintf(w, "snapfs: %v\n", err)
+	if hint := snapshot.Hint(err); hint != "" {
+		fmt.Fprintf(w, "hint: %s\n", hint)
+	}
+	if coded != nil {
+		return coded.code
+	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var pattern *policy.PatternError
+	if errors.As(err, &pattern) {
+		return exitUsage
+	}
+	for _, e := range exitCodes {
+		if errors.Is(err, e.err) {
+			return e.code
+		}
+	}
+	return exitTrouble
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+var showCommand = &cli.Command{
+	Name:      "show",
+	Usage:     "show all that is known of a checkpoint, and what was left out of it",
+	ArgsUsage: "REF",
+	Action: func(c *cli.Context) error {
+		if err := arguments(c, 1, 1); err != nil {
+			return err
+		}
+		return withStore(false, show)(c)
+	},
+}
+
+func show(c *cli.Context, store *snapshot.Store) error {
+	cp, err := store.Show(c.Context, c.Args().First())
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(cp)
+	}
+	tw := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	line := func(key, format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); text != "" {
+			fmt.Fprintf(tw, "%s\t%s\n", key, text)
+		}
+	}
+	line("checkpoint", "%s", quote(cp.ID))
+	line("thread", "%s", quote(cp.Thread))
+	if cp.Name != "" {
+		line("name", "%s", quote(cp.Name))
+	}
+	if cp.Parent != "" {
+		line("parent", "%s", quote(cp.Parent))
+	}
+	if cp.Origin != nil {
+		line("origin", "%s of thread %s", quote(cp.Origin.Checkpoint), quote(cp.Origin.Thread))
+	}
+	line("created", "%s by %s, %s", when(cp.Created), cp.Creator.User, cp.Reason)
+	line("message", "%s", cp.Message)
+	line("status", "%s", strings.TrimSuffix(cp.Status+": "+cp.StatusMessage, ": "))
+	line("content", "%s, %s, %s", plural(cp.Files, "file", "files"), plural(cp.Dirs, "directory", "directories"), size(cp.Bytes))
+	line("added", "%s", size(cp.NewBytes))
+	line("tree", "%s", cp.Tree)
+	line("left out", "%s", plural(cp.Omitted, "entry", "entries"))
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, o := range cp.Omissions {
+		fmt.Printf("  %s: %s\n", quote(o.Raw()), o.Why)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+var verifyCommand = &cli.Command{
+	Name:      "verify",
+	Usage:     "look for damage: the structure, or with --data every byte",
+	ArgsUsage: "[REF]",
+	Flags: []cli.Flag{
+		&cli.BoolFlag{Name: "data", Usage: "read and check every byte"},
+	},
+	Action: func(c *cli.Context) error {
+		if err := arguments(c, 0, 1); err != nil {
+			return err
+		}
+		return withStore(false, verify)(c)
+	},
+}
+
+func verify(c *cli.Context, store *snapshot.Store) error {
+	found := 0
+	counts, err := store.Verify(c.Context, snapshot.VerifyOptions{Ref: c.Args().First(), Data: c.Bool("data")}, func(problem string) error {
+		found++
+		_, err := fmt.Println(problem)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	summary(c, "checked %s, %s, %s: %s", plural(counts.Checkpoints, "checkpoint", "checkpoints"), plural(counts.Objects, "object", "objects"),
+		plural(counts.Packs, "pack", "packs"), plural(found, "problem", "problems"))
+	if found > 0 {
+		return exit(exitCorrupt)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package fs
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// checkpointDir is one checkpoint: its files, and what else was saved.
+type checkpointDir struct {
+	dir
+	cp snapshot.Checkpoint
+
+	mu     sync.Mutex
+	source *source // nil until something below was asked for
+}
+
+func (d *checkpointDir) valid() time.Duration  { return forever }
+func (d *checkpointDir) absent() time.Duration { return forever }
+func (d *checkpointDir) attr(out *fuse.Attr)   { d.dirAttr(out, d.cp.Created) }
+
+// A source is what all directories below one checkpoint share.
+type source struct {
+	fs     *FS
+	rec    index.Record
+	record string              // hash of the record
+	groups map[place]linkGroup // by the place of each member
+}
+
+// linkGroup is a file with several names.
+type linkGroup struct {
+	at    place // of the group as a whole: it has the checkpoint in it
+	names uint32
+}
+
+// load reads the checkpoint's record and its hard links once.
+func (d *checkpointDir) load() (*source, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.source != nil {
+		return d.source, nil
+	}
+	store := d.fs.store
+	rec, err := store.Record(background(), d.cp)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{fs: d.fs, rec: rec, record: d.cp.Record}
+	if !rec.Links.IsZero() {
+		var data bytes.Buffer
+		blob := cas.Blob{Hash: rec.Links.Hash, Size: int64(rec.Links.Size)}
+		if err := cas.CopyBlob(background(), &data, store.Blobs(), cas.Trees, blob); err != nil {
+			return nil, fmt.Errorf("hard links: %w", err)
+		}
+		groups, err := tree.DecodeLinks(data.Bytes())
+		if err != nil {
+			return nil, fmt.Errorf("hard links: %w: %w", err, cas.ErrCorrupt)
+		}
+		s.groups = map[place]linkGroup{}
+		for _, group := range groups {
+			g := linkGroup{at: placeOf(group[0]).below(s.record), names: uint32(len(group))}
+			for _, path := range group {
+				s.groups[placeOf(path)] = g
+			}
+		}
+	}
+	d.source = s
+	return s, nil
+}
+
+// checkpointEntries are the names in a checkpoint's directory.
+var checkpointEntries = []struct {
+	name string
+	mode uint32
+	make func(d *checkpointDir) (node, error)
+}{
+	{artifactsName, unix.S_IFDIR, (*checkpointDir).artifacts},
+	{checkpointName, unix.S_IFREG, (*checkpointDir).describe},
+	{filesName, unix.S_IFDIR, (*checkpointDir).files},
+}
+
+// files returns the node of the workspace's root.
+func (d *checkpointDir) files() (node, error) {
+	s, err := d.load()
+	if err != nil {
+		return nil, err
+	}
+	root := snapshot.RootEntry(s.rec)
+	m := s.meta(root)
+	m.UID, m.GID = s.shown(root.UID, root.GID)
+	return d.child(filesName, m.ino(0), func(base dir) node {
+		return &treeDir{dir: base, source: s, meta: m}
+	}), nil
+}
+
+// artifacts returns the node of the directory of artifacts.
+func (d *checkpointDir) artifacts() (node, error) {
+	return d.child(artifactsName, virtualIno(artifactsName, d.cp.ID), func(base dir) node {
+		return &emptyDir{dir: base, time: d.cp.Created}
+	}), nil
+}
+
+// describe returns the node of the file with what is known of the checkpoint.
+func (d *checkpointDir) describe() (node, error) {
+	data, err := d.fs.store.Describe(background(), d.cp)
+	if err != nil {
+		return nil, err
+	}
+	return d.child(checkpointName, virtualIno(checkpointName, d.cp.ID), func(base dir) node {
+		return &bytesFile{dir: base, data: data, time: d.cp.Created}
+	}), nil
+}
+
+func (d *checkpointDir) lookup(name string) (node, error) {
+	for _, e := range checkpointEntries {
+		if e.name == name {
+			return e.make(d)
+		}
+	}
+	return nil, nil
+}
+
+func (d *checkpointDir) list(off uint64, add func(listed) bool) error {
+	for i, e := range checkpointEntries {
+		if uint64(i) < off {
+			continue
+		}
+		if !add(listed{name: e.name, off: uint64(i) + 1, mode: e.mode, ino: virtualIno(e.name, d.cp.ID),
+			node: func() (node, error) { return e.make(d) }}) {
+			break
+		}
+	}
+	return nil
+}
+
+// emptyDir is a directory without entries.
+type emptyDir struct {
+	dir
+	time time.Time
+}
+
+func (d *emptyDir) valid() time.Duration                 { return forever }
+func (d *emptyDir) absent() time.Duration                { return forever }
+func (d *emptyDir) attr(out *fuse.Attr)                  { d.dirAttr(out, d.time) }
+func (d *emptyDir) lookup(string) (node, error)          { return nil, nil }
+func (d *emptyDir) list(uint64, func(listed) bool) error { return nil }

@@ -1,0 +1,151 @@
+// Package fs shows the checkpoints of a store as a read-only FUSE file system.
+//
+// # What the kernel remembers
+//
+// The kernel keeps three things about a file system: names (dentries: this name
+// in this directory is that inode, or is nothing), inodes (a file's metadata,
+// by the node id that we gave it), and pages of content. Each is asked for once
+// and kept until it times out, until memory is short, or until we say that it
+// changed. What lies under a checkpoint never changes, so all of it has no
+// time-out: a second pass over a tree makes no request at all. What does
+// change (the list of threads, a thread's directory, its latest link) has a
+// short one, and a publish tells the kernel at once.
+//
+// The kernel would also ask before it opens a file, opens a directory and
+// closes a file. We answer that once with ENOSYS, and it never asks again.
+//
+// # Which node is which
+//
+// Files that are equal in path, content and metadata are one node, also across
+// forks: they share the pages that the kernel has read. A directory node
+// belongs to one mounted path, since the kernel allows a directory one dentry.
+// Inode numbers follow from path, content and metadata (see [meta.ino]), so
+// that two forks show equal numbers for what is equal, and no two things of one
+// checkpoint show the same. Node ids count up from a random start: a mount that
+// comes back at the same place can never be taken for its predecessor by what
+// still has a file of it open.
+//
+// # Layout
+//
+//	threads/<thread>/<checkpoint>/files/...
+//	threads/<thread>/<checkpoint>/artifacts/
+//	threads/<thread>/<checkpoint>/checkpoint.json
+//	threads/<thread>/latest -> <checkpoint>
+//	threads/<thread>/by-name/<name> -> ../<checkpoint>
+//
+// See [EncodeName] for how ids become names.
+package fs
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// The fixed names.
+const (
+	threadsName    = "threads"
+	latestName     = "latest"
+	byNameName     = "by-name"
+	filesName      = "files"
+	artifactsName  = "artifacts"
+	checkpointName = "checkpoint.json"
+)
+
+// How long the kernel may remember what can change without our telling it in
+// time, and what cannot.
+const (
+	changing = time.Second
+	forever  = 30 * 365 * 24 * time.Hour
+)
+
+// objectCache bounds the decoded contents kept for files that take several
+// reads, in bytes.
+const objectCache = 64 << 20
+
+// Options of a mount. The zero value works.
+type Options struct {
+	AllowOther bool         // users other than the one who mounts may enter
+	Logger     *slog.Logger // nil discards
+}
+
+// FS answers the kernel's requests for one mount.
+type FS struct {
+	fuse.RawFileSystem // answers ENOSYS to what is not here
+	store              *snapshot.Store
+	log                *slog.Logger
+	uid, gid           uint32 // of the process that mounts
+	root               bool   // it is root: owners are shown as saved
+	started            time.Time
+
+	counts  [opCount]counter
+	lists   *cas.Cache[[]cas.Chunk]
+	objects *cas.Cache[[]byte]
+
+	mu    sync.Mutex
+	nodes map[uint64]node // by node id
+	inos  map[uint64]node // by inode number
+	last  uint64          // node id given last
+	gen   uint64          // generation of all nodes
+
+	server *fuse.Server // set before the first request
+}
+
+var _ fuse.RawFileSystem = (*FS)(nil)
+
+// New makes the file system of a mount; see [Mount].
+func New(store *snapshot.Store, opt Options) *FS {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	f := &FS{
+		RawFileSystem: fuse.NewDefaultRawFileSystem(),
+		store:         store,
+		log:           opt.Logger,
+		uid:           uint32(os.Geteuid()),
+		gid:           uint32(os.Getegid()),
+		root:          os.Geteuid() == 0,
+		started:       time.Now(),
+		lists:         cas.NewCache(objectCache/4, func(c []cas.Chunk) int64 { return int64(len(c)) * 48 }),
+		objects:       cas.NewCache(objectCache, func(b []byte) int64 { return int64(len(b)) }),
+		nodes:         map[uint64]node{},
+		inos:          map[uint64]node{},
+		last:          rand.Uint64N(1 << 62),
+		gen:           rand.Uint64() | 1,
+	}
+	f.enter(&rootDir{dir: dir{fs: f, id: fuse.FUSE_ROOT_ID, ino: virtualIno("root")}})
+	return f
+}
+
+// Init implements [fuse.RawFileSystem].
+func (f *FS) Init(s *fuse.Server) { f.server = s }
+
+// String implements [fuse.RawFileSystem].
+func (f *FS) String() string { return "snapfs" }
+
+// Inodes returns how many nodes the kernel remembers.
+func (f *FS) Inodes() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.nodes)
+}
+
+// node returns the node of an id. The kernel only names those that it was given
+// and has not forgotten.
+func (f *FS) node(id uint64) node {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.nodes[id]
+}
+
+// background is the context of requests. Interrupts are ignored: local reads
+// are short, and a reader whom a signal meets would get a random EIO.
+func background() context.Context { return context.Background() }

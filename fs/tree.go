@@ -1,0 +1,118 @@
+package fs
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/snapfs/snapfs/tree"
+)
+
+// treeDir is a directory of a saved workspace. Its own path decides its node
+// id, what it shows its inode number.
+type treeDir struct {
+	dir
+	source *source
+	at     place
+	meta
+}
+
+func (d *treeDir) valid() time.Duration  { return forever }
+func (d *treeDir) absent() time.Duration { return forever }
+func (d *treeDir) attr(out *fuse.Attr)   { d.meta.attr(out) }
+
+// shown returns the owner that the mount shows: the saved one if root mounts,
+// else the user who does.
+func (s *source) shown(uid, gid uint32) (uint32, uint32) {
+	if s.fs.root {
+		return uid, gid
+	}
+	return s.fs.uid, s.fs.gid
+}
+
+// meta returns what the mount shows of an entry.
+func (s *source) meta(e tree.Entry) meta {
+	if !e.Owned {
+		e.UID, e.GID = s.rec.Root.UID, s.rec.Root.GID
+	}
+	e.UID, e.GID = s.shown(e.UID, e.GID)
+	if !s.fs.root && e.Kind != tree.Symlink {
+		e.Mode |= 0o400 // everything is theirs, and readable by them
+		if e.Kind == tree.Dir {
+			e.Mode |= 0o100
+		}
+	}
+	e.Name, e.Owned = "", false
+	return meta{Entry: e, nlink: 1}
+}
+
+// node returns the node of an entry of the directory.
+func (d *treeDir) node(e tree.Entry) node {
+	at := d.at.below(e.Name)
+	m := d.source.meta(e)
+	if e.Kind == tree.Dir {
+		return d.child(strings.Clone(e.Name), m.ino(at), func(base dir) node {
+			return &treeDir{dir: base, source: d.source, at: at, meta: m}
+		})
+	}
+	group := d.source.linked(at, &m)
+	return d.fs.fileNode(group, m)
+}
+
+// linked returns the place that decides about a file's node: its own, or for
+// one of several names of a file the place of the group, with its link count.
+func (s *source) linked(at place, m *meta) place {
+	g, ok := s.groups[at]
+	if !ok || m.Kind == tree.Dir {
+		return at
+	}
+	m.nlink = g.names
+	return g.at
+}
+
+// ino returns the inode number of an entry, unless another one had it first.
+func (d *treeDir) inoOf(e tree.Entry) uint64 {
+	at := d.at.below(e.Name)
+	m := d.source.meta(e)
+	return m.ino(d.source.linked(at, &m))
+}
+
+// open opens the directory object.
+func (d *treeDir) open() (*tree.Directory, error) {
+	return d.fs.store.Trees().Open(background(), d.Hash)
+}
+
+func (d *treeDir) lookup(name string) (node, error) {
+	obj, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	e, err := obj.Lookup(background(), name)
+	if errors.Is(err, tree.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.node(e), nil
+}
+
+func (d *treeDir) list(off uint64, add func(listed) bool) error {
+	obj, err := d.open()
+	if err != nil {
+		return err
+	}
+	for e, err := range obj.Entries(background(), int(off)) {
+		if err != nil {
+			return err
+		}
+		off++
+		if !add(listed{name: e.Name, off: off, mode: fileType(e.Kind), ino: d.inoOf(e),
+			node: func() (node, error) { return d.node(e), nil }}) {
+			break
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package restore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// linkGroups knows which paths are names of one file. The first path of a group
+// that is restored gets the content; the others become links to it.
+type linkGroups struct {
+	mu     sync.Mutex
+	groups map[string]int // path -> group
+	first  []string       // by group: the path that was restored; empty: none yet
+}
+
+// further is a path to be linked to the first of its group.
+type further struct{ path, first string }
+
+// readLinks loads the hard link groups of a checkpoint.
+func readLinks(ctx context.Context, store cas.Store, links cas.Blob) (*linkGroups, error) {
+	l := &linkGroups{}
+	if links == (cas.Blob{}) {
+		return l, nil
+	}
+	var data bytes.Buffer
+	if err := cas.CopyBlob(ctx, &data, store, cas.Trees, links); err != nil {
+		return nil, fmt.Errorf("hard links: %w", err)
+	}
+	groups, err := tree.DecodeLinks(data.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("hard links: %w: %w", err, cas.ErrCorrupt)
+	}
+	l.groups = make(map[string]int)
+	l.first = make([]string, len(groups))
+	for i, group := range groups {
+		for _, p := range group {
+			l.groups[p] = i
+		}
+	}
+	return l, nil
+}
+
+// claim returns the path that has the content of p's group already, or "" when
+// the caller is to restore it.
+func (l *linkGroups) claim(p string) (first string) {
+	i, ok := l.groups[p]
+	if !ok {
+		return ""
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.first[i] == "" {
+		l.first[i] = p
+		return ""
+	}
+	return l.first[i]
+}
+
+// linkAll makes the further names of files that have several.
+func (w *writer) linkAll(root *target) error {
+	slices.SortFunc(w.further, func(a, b further) int { return strings.Compare(a.path, b.path) })
+	for _, l := range w.further {
+		if err := context.Cause(w.ctx); err != nil {
+			return err
+		}
+		if err := link(root, l); err != nil {
+			return w.at(l.path, fmt.Errorf("link to %s: %w", tree.Quote(l.first), noSpace(err)))
+		}
+	}
+	w.count(int64(len(w.further)), 0)
+	return nil
+}
+
+func link(root *target, l further) error {
+	from, err := root.openBelow(path.Dir(l.first))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	to, err := root.openBelow(path.Dir(l.path))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	return unix.Linkat(from, path.Base(l.first), to, path.Base(l.path), 0)
+}

@@ -1,0 +1,186 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// target is an open directory that is being filled. One that only leads to an
+// included entry is made when the first such entry is.
+type target struct {
+	parent *target // nil for the root
+	path   string  // "" for the root, else it ends in a slash
+	entry  tree.Entry
+
+	mu   sync.Mutex
+	made bool
+	fd   int
+}
+
+// openTarget opens the root of a restore.
+func openTarget(dir string) (*target, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("restore: %w", &os.PathError{Op: "open", Path: dir, Err: err})
+	}
+	return &target{fd: fd, made: true}, nil
+}
+
+func (t *target) close() {
+	if t.made {
+		_ = unix.Close(t.fd)
+	}
+}
+
+// make creates the directory if it is not there yet. w remembers it for the
+// metadata at the end.
+func (t *target) make(w *writer) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.made {
+		return nil
+	}
+	if err := t.parent.make(w); err != nil {
+		return err
+	}
+	name := t.entry.Name
+	if err := unix.Mkdirat(t.parent.fd, name, 0o700); err != nil {
+		return w.at(t.path, noSpace(err))
+	}
+	fd, err := unix.Openat(t.parent.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return w.at(t.path, err)
+	}
+	t.fd, t.made = fd, true
+	w.addDir(t)
+	return nil
+}
+
+// create makes a new file in the directory; it never opens an existing one.
+func (t *target) create(name string) (*os.File, error) {
+	for {
+		fd, err := unix.Openat(t.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), t.path+name), nil
+		case unix.EINTR:
+		default:
+			return nil, err
+		}
+	}
+}
+
+// openBelow opens a directory by its path below t, one component at a time and
+// without following a link. It holds even where openat2(2) is forbidden.
+func (t *target) openBelow(path string) (int, error) {
+	fd, err := unix.Openat(t.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(path, "/"), "/") {
+		if name == "" {
+			continue
+		}
+		next, err := unix.Openat(fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		_ = unix.Close(fd)
+		if err != nil {
+			return -1, err
+		}
+		fd = next
+	}
+	return fd, nil
+}
+
+// mark puts the marker of an unfinished restore into the directory.
+func (t *target) mark() error {
+	fd, err := unix.Openat(t.fd, capture.Marker, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if errors.Is(err, unix.EEXIST) {
+		return ErrUnfinished
+	}
+	if err != nil {
+		return noSpace(err)
+	}
+	return errors.Join(unix.Fsync(fd), unix.Close(fd), unix.Fsync(t.fd))
+}
+
+// sync makes everything below the directory durable: once for all files.
+func (t *target) sync() error {
+	if err := unix.Syncfs(t.fd); err != nil {
+		return fmt.Errorf("sync the restored tree: %w", noSpace(err))
+	}
+	return nil
+}
+
+// setTime sets an entry's times without following a link. name "" is dir itself.
+func setTime(dir int, name string, e *tree.Entry) error {
+	ts := []unix.Timespec{
+		{Nsec: unix.UTIME_OMIT},
+		{Sec: e.MtimeSec, Nsec: int64(e.MtimeNsec)},
+	}
+	if name != "" {
+		return unix.UtimesNanoAt(dir, name, ts, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	// A null path means the open file itself (utimensat(2)); the wrapper cannot
+	// say that.
+	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(dir), 0, uintptr(unsafe.Pointer(&ts[0])), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// setXattrs sets extended attributes on an open file or directory. It returns
+// the mode to set: where an ACL cannot be restored, the group's bits, which
+// held the ACL's mask, become the group's own entry, never wider.
+func (w *writer) setXattrs(fd int, path string, e *tree.Entry) (mode uint32, err error) {
+	mode = e.Mode
+	if e.XAttrs.IsZero() {
+		return mode, nil
+	}
+	set, err := w.reader.XAttrs(w.ctx, e.XAttrs)
+	if err != nil {
+		return 0, w.at(path, err)
+	}
+	for _, x := range set {
+		err := unix.Fsetxattr(fd, x.Name, x.Value, 0)
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EIO) {
+			return 0, w.at(path, fmt.Errorf("set %s: %w", x.Name, noSpace(err)))
+		}
+		w.incomplete(path, fmt.Errorf("set %s: %w", x.Name, err))
+		if x.Name == "system.posix_acl_access" {
+			mode &= ^uint32(0o070) | aclGroup(x.Value)<<3
+		}
+	}
+	return mode, nil
+}
+
+// aclGroup returns the permission bits of the owning group's entry in a POSIX
+// ACL as the kernel stores it (linux/posix_acl_xattr.h): a version of 4 bytes,
+// then entries of tag (2), permissions (2) and id (4). Nothing when it has none.
+func aclGroup(acl []byte) uint32 {
+	const header, entry, groupObj = 4, 8, 0x04
+	for b := acl; len(b) >= header+entry; b = b[entry:] {
+		if uint16(b[header])|uint16(b[header+1])<<8 == groupObj {
+			return uint32(b[header+2]) & 7
+		}
+	}
+	return 0
+}
+
+// corrupt marks content that does not agree with the tree.
+func corrupt(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), cas.ErrCorrupt)
+}

@@ -1,0 +1,57 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/index"
+)
+
+// ForkOptions of [Store.Fork].
+type ForkOptions struct {
+	Thread string // the new thread
+	ID     string // of its first checkpoint; empty: made from the time
+}
+
+// Fork starts a new thread with the content of a checkpoint and returns its
+// first checkpoint. It costs one small record, whatever the content's size. It
+// fails with [ErrThreadNotEmpty] when the thread has checkpoints.
+func (s *Store) Fork(ctx context.Context, ref string, opt ForkOptions) (Checkpoint, error) {
+	if opt.Thread == "" {
+		return Checkpoint{}, fmt.Errorf("fork: the new thread has no id: %w", index.ErrInvalid)
+	}
+	// The session comes first: what it finds afterwards stays in the store.
+	session, err := s.holder.Begin(ctx, BeginRequest{Thread: opt.Thread, ID: opt.ID, PID: os.Getpid(), Empty: true})
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	defer session.Close()
+	cp, rec, err := s.record(ctx, ref)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	blobs := local.New(s.dir, inSession{s.holder, session}, local.Options{})
+	defer blobs.Close()
+	w, err := blobs.NewWriter(ctx)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	defer w.Close()
+	now := time.Now()
+	rec.ID, rec.Thread, rec.Parent = opt.ID, opt.Thread, ""
+	if rec.ID == "" {
+		rec.ID = newID(now)
+	}
+	rec.Origin = &index.Origin{Thread: cp.Thread, Checkpoint: cp.ID}
+	rec.Reason, rec.Run, rec.Message, rec.Labels = index.Forked, "", "", nil
+	rec.Creator, rec.Created = creator(), now.UnixNano()
+	made, err := publish(ctx, session, w, rec, "")
+	if errors.Is(err, index.ErrStaleHead) {
+		return Checkpoint{}, fmt.Errorf("thread %s: %w", quoted(opt.Thread), ErrThreadNotEmpty)
+	}
+	return made, err
+}

@@ -1,0 +1,98 @@
+package snapshot
+
+import (
+	"context"
+
+	"github.com/snapfs/snapfs/cas"
+)
+
+// A Holder is whoever has a store's lock and with it the index. In the process
+// that holds the lock it is the index itself; in every other one it is a
+// connection to the daemon that does. A [Store] does all its work through one,
+// and touches the pack files itself.
+//
+// The methods may be called concurrently. They return this package's and the
+// index's sentinels, also across a connection.
+type Holder interface {
+	// Resolve finds the checkpoint that a reference means (see [localHolder.Resolve]).
+	Resolve(ctx context.Context, ref string) (Checkpoint, error)
+	// Thread returns one thread.
+	Thread(ctx context.Context, id string) (Thread, error)
+	// Threads lists threads by last activity, newest first.
+	Threads(ctx context.Context, p Page) ([]Thread, error)
+	// Checkpoints lists a thread's checkpoints, newest first.
+	Checkpoints(ctx context.Context, thread string, p Page) ([]Checkpoint, error)
+	// Locate tells, key by key, where an object lies; the zero Location is
+	// nowhere.
+	Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error)
+	// Begin starts a save into a thread.
+	Begin(ctx context.Context, req BeginRequest) (Session, error)
+	// Check compares the index with itself and yields what is wrong.
+	Check(ctx context.Context) ([]string, error)
+	// Stats counts.
+	Stats(ctx context.Context) (Stats, error)
+	// Mount serves the store at a mountpoint, Unmount ends that. Only a daemon
+	// can; without one they fail with [ErrUnsupported].
+	Mount(ctx context.Context, req MountRequest) error
+	Unmount(ctx context.Context, req UnmountRequest) error
+	// Close ends the connection or gives the store free.
+	Close() error
+}
+
+// Page bounds a listing.
+type Page struct {
+	Limit  int    // at most so many; 0: all
+	Before string // only what comes after this id in the listing; empty: from the start
+}
+
+// BeginRequest starts a save. ID and Name are looked at early, so that a save
+// that cannot be published fails before it reads a whole workspace.
+type BeginRequest struct {
+	Thread string `json:"thread"`
+	ID     string `json:"id,omitempty"`
+	Name   string `json:"name,omitempty"`
+	PID    int    `json:"pid,omitempty"`   // of the saving process, for messages
+	Empty  bool   `json:"empty,omitempty"` // the thread must have no checkpoints: a fork
+}
+
+// PublishRequest ends a save.
+type PublishRequest struct {
+	Record cas.Hash // in the records namespace; its Parent is the session's head
+	Name   string
+}
+
+// MountRequest asks a daemon for a mount.
+type MountRequest struct {
+	Mountpoint string `json:"mountpoint"` // absolute
+	AllowOther bool   `json:"allowOther,omitempty"`
+}
+
+// UnmountRequest ends a mount.
+type UnmountRequest struct {
+	Mountpoint string `json:"mountpoint"`
+	Lazy       bool   `json:"lazy,omitempty"` // detach now, end when the last user has left
+}
+
+// A Session is one save in progress. It is over when it is closed or when its
+// process ends. Blobs that were added stay for a while, so that a save that
+// lost a race can be tried again at little cost.
+type Session interface {
+	// Head is the thread's head when the session began; empty: it had none.
+	Head() string
+	// Have reports, key by key, whether the save may rely on the object that the
+	// store has.
+	Have(ctx context.Context, keys []cas.Key) ([]bool, error)
+	// AddPack takes over a closed and durable pack from the store's tmp/.
+	AddPack(ctx context.Context, id cas.PackID) error
+	// Publish makes the record the head of its thread.
+	Publish(ctx context.Context, req PublishRequest) (Checkpoint, error)
+	// Close ends the session. A second call does nothing.
+	Close() error
+}
+
+// An Event is a change that mounts show.
+type Event struct {
+	Thread     string
+	Checkpoint string // published
+	NewThread  bool   // its first
+}

@@ -1,0 +1,153 @@
+package snapshot
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/cas/local"
+)
+
+// Format is the number of the store's format on disk.
+const Format = 1
+
+// Names inside a store.
+const (
+	storeFile  = "store.json"
+	lockFile   = "lock"
+	SocketFile = "snapfs.sock" // where a daemon serves the store
+	LogFile    = "daemon.log"  // what a daemon in the background writes
+	journalDir = "journal"
+	indexDir   = "index"
+	cacheDir   = "cache"
+)
+
+// storeInfo is the content of store.json.
+type storeInfo struct {
+	Format   int    `json:"format"`
+	ID       string `json:"id"` // 32 random hex digits
+	Chunking struct {
+		Min     int `json:"min"`
+		Average int `json:"average"`
+		Max     int `json:"max"`
+		Single  int `json:"single"` // longest blob in bytes that is not chunked
+	} `json:"chunking"`
+}
+
+func newStoreInfo() storeInfo {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	info := storeInfo{Format: Format, ID: hex.EncodeToString(id[:])}
+	info.Chunking.Min, info.Chunking.Average, info.Chunking.Max = cas.MinChunk, cas.AvgChunk, cas.MaxChunk
+	info.Chunking.Single = cas.ChunkedSize
+	return info
+}
+
+// Create makes an empty store in dir, which must be missing or empty; where
+// there is one already, it does nothing.
+func Create(dir string) error {
+	if _, err := readStoreInfo(dir); err == nil || !errors.Is(err, ErrNoStore) {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	// Others may create it at the same moment: the lock decides who does.
+	lock, err := acquire(dir, "init")
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+	if _, err := readStoreInfo(dir); err == nil || !errors.Is(err, ErrNoStore) {
+		return err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	for _, d := range []string{journalDir, indexDir, cacheDir} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return fmt.Errorf("create store: %w", err)
+		}
+	}
+	if err := local.Create(dir); err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(newStoreInfo(), "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, storeFile), append(data, '\n'))
+}
+
+// readStoreInfo looks whether dir is a store that this program can use. A
+// missing or empty directory is [ErrNoStore], one with other content
+// [ErrNotAStore].
+func readStoreInfo(dir string) (storeInfo, error) {
+	var info storeInfo
+	data, err := os.ReadFile(filepath.Join(dir, storeFile))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return info, noStore(dir)
+	}
+	if err != nil {
+		return info, fmt.Errorf("open store %s: %w", dir, err)
+	}
+	if err := json.Unmarshal(data, &info); err != nil || info.Format < 1 || info.ID == "" {
+		return info, fmt.Errorf("%s: %s is damaged: %w", dir, storeFile, ErrNotAStore)
+	}
+	if info.Format > Format {
+		return info, WithHint(fmt.Errorf("%s has format %d, this snapfs knows up to %d: %w", dir, info.Format, Format, ErrNewerStore), "install a newer snapfs")
+	}
+	if want := newStoreInfo(); info.Chunking != want.Chunking {
+		return info, fmt.Errorf("%s: chunking constants in %s are not those of format %d: %w", dir, storeFile, info.Format, ErrNotAStore)
+	}
+	return info, nil
+}
+
+// noStore tells a directory that may become a store from one that may not.
+func noStore(dir string) error {
+	names, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, iofs.ErrNotExist):
+		return fmt.Errorf("%w at %s", ErrNoStore, dir)
+	case err != nil:
+		return fmt.Errorf("open store %s: %w", dir, err)
+	}
+	for _, n := range names {
+		// What Create itself may have left when it was interrupted.
+		switch n.Name() {
+		case lockFile, journalDir, indexDir, cacheDir, "packs", "tmp":
+		default:
+			return WithHint(fmt.Errorf("%s holds %q: %w", dir, n.Name(), ErrNotAStore), "name an empty or missing directory with --store")
+		}
+	}
+	return fmt.Errorf("%w at %s", ErrNoStore, dir)
+}
+
+// writeFile replaces a small file atomically and durably.
+func writeFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,63 @@
+package snapshot
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// MountType is the file system type of our mounts in the mount table.
+const MountType = "fuse.snapfs"
+
+// A Mountpoint is a snapfs mount in this process's mount table.
+type Mountpoint struct {
+	Mountpoint string
+	Store      string // directory of the store that it shows
+	Device     string // major:minor
+}
+
+// Mountpoints lists the snapfs mounts, in the order of their mounting. It does
+// not touch them: one whose daemon is gone would answer with an error, one that
+// this process serves not at all.
+func Mountpoints() ([]Mountpoint, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	defer f.Close()
+	var mounts []Mountpoint
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		// proc_pid_mountinfo(5): id, parent, major:minor, root, mountpoint,
+		// options, optional fields, "-", type, source, super options.
+		before, after, ok := strings.Cut(lines.Text(), " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !ok || len(left) < 6 || len(right) < 2 || right[0] != MountType {
+			continue
+		}
+		mounts = append(mounts, Mountpoint{Mountpoint: unescape(left[4]), Store: unescape(right[1]), Device: left[2]})
+	}
+	return mounts, lines.Err()
+}
+
+// unescape undoes the octal escapes of the mount table.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,86 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/restore"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// RestoreOptions of [Store.Restore].
+type RestoreOptions struct {
+	Dir     string        // missing or empty
+	Include []policy.Rule // only what these match; none: everything
+	Exclude []policy.Rule // and not what these match
+}
+
+// RestoreResult is what a restore made.
+type RestoreResult struct {
+	Checkpoint Checkpoint
+	restore.Result
+}
+
+// Restore copies the files of a checkpoint into a directory that is missing or
+// empty: see [restore.ErrNotEmpty] and [restore.ErrUnfinished]. After a failure
+// the directory is as it was.
+func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (RestoreResult, error) {
+	cp, rec, err := s.record(ctx, ref)
+	if err != nil {
+		return RestoreResult{}, err
+	}
+	files, err := policy.CompileFiles(policy.FilesOptions{NoDefaults: true, Include: opt.Include, Exclude: opt.Exclude})
+	if err != nil {
+		return RestoreResult{}, err
+	}
+	dir, err := filepath.Abs(opt.Dir)
+	if err != nil {
+		return RestoreResult{}, err
+	}
+	if Within(dir, s.dir) {
+		return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, inside the store: %w", opt.Dir, ErrRefused), "choose a directory outside of %s", s.dir)
+	}
+	res, err := restore.Tree(ctx, s.blobs, s.trees, source(rec), dir, restore.Options{Files: files})
+	if err != nil {
+		return RestoreResult{}, fmt.Errorf("checkpoint %s: %w", cp.ID, err)
+	}
+	return RestoreResult{Checkpoint: cp, Result: res}, nil
+}
+
+// source is what a restore needs of a record.
+func source(rec index.Record) restore.Source {
+	return restore.Source{Root: rec.Root.Tree, Stat: RootEntry(rec), Links: cas.Blob{Hash: rec.Links.Hash, Size: int64(rec.Links.Size)}}
+}
+
+// RootEntry is the tree entry of a checkpoint's root directory, without a name.
+func RootEntry(rec index.Record) tree.Entry {
+	r := rec.Root
+	return tree.Entry{
+		Kind: tree.Dir, Mode: r.Mode, UID: r.UID, GID: r.GID, Hash: r.Tree,
+		MtimeSec: r.MtimeSec, MtimeNsec: r.MtimeNsec, XAttrs: r.XAttrs,
+	}
+}
+
+// Cat writes the content of one file of a checkpoint.
+func (s *Store) Cat(ctx context.Context, ref, path string, out io.Writer) error {
+	cp, rec, err := s.record(ctx, ref)
+	if err != nil {
+		return err
+	}
+	e, err := s.trees.Find(ctx, rec.Root.Tree, path)
+	if err != nil {
+		return fmt.Errorf("%s in checkpoint %s: %w", quoted(path), cp.ID, err)
+	}
+	if e.Kind != tree.File {
+		return fmt.Errorf("%s in checkpoint %s is a %s, not a file: %w", quoted(path), cp.ID, e.Kind, ErrRefused)
+	}
+	if err := cas.CopyBlob(ctx, out, s.blobs, cas.Files, cas.Blob{Hash: e.Hash, Size: int64(e.Size)}); err != nil {
+		return fmt.Errorf("%s in checkpoint %s: %w", quoted(path), cp.ID, err)
+	}
+	return nil
+}

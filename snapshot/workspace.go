@@ -1,0 +1,72 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/zeebo/blake3"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/index"
+)
+
+// ThreadFor says which thread a save of a directory goes to when none is named:
+// the one that this very directory (path, inode and birth time of its root) was
+// last saved to; else the directory's own name, if no thread has it. It fails
+// with [ErrThreadUnclear]: many sandboxes call their workspace alike.
+func (s *Store) ThreadFor(ctx context.Context, workspace string) (string, error) {
+	memory, err := s.memory(workspace)
+	if err != nil {
+		return "", err
+	}
+	if id, err := os.ReadFile(memory); err == nil && len(id) > 0 {
+		return string(id), nil
+	}
+	name := filepath.Base(workspace)
+	name = strings.ToValidUTF8(name, "\uFFFD")
+	if err := index.ValidID("thread id", name); err != nil {
+		return "", WithHint(fmt.Errorf("%s gives no name for a thread: %w", workspace, ErrThreadUnclear), "name one with --thread")
+	}
+	_, err = s.holder.Thread(ctx, name)
+	if errors.Is(err, index.ErrThreadNotFound) {
+		return name, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	err = fmt.Errorf("a thread %s exists, and %s was not saved to it before: %w", quoted(name), workspace, ErrThreadUnclear)
+	return "", WithHint(err, "name the thread: --thread %s to go on with that one, or another name", quoted(name))
+}
+
+// memory is the file that remembers a workspace's thread.
+func (s *Store) memory(workspace string) (string, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, workspace, 0, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return "", fmt.Errorf("workspace %s: %w", workspace, err)
+	}
+	sum := blake3.Sum256(fmt.Appendf(nil, "%d %d.%09d %s", st.Ino, st.Btime.Sec, st.Btime.Nsec, workspace))
+	return filepath.Join(s.dir, cacheDir, "threads", hex.EncodeToString(sum[:16])), nil
+}
+
+// remember notes the thread that a workspace was saved to. It is only a
+// convenience: a failure is logged and the save stays a success.
+func (s *Store) remember(workspace, thread string) {
+	memory, err := s.memory(workspace)
+	if err == nil {
+		if old, rerr := os.ReadFile(memory); rerr == nil && string(old) == thread {
+			return
+		}
+		err = os.MkdirAll(filepath.Dir(memory), 0o700)
+	}
+	if err == nil {
+		err = writeFile(memory, []byte(thread))
+	}
+	if err != nil {
+		s.log.Warn("cannot remember the workspace's thread", "workspace", workspace, "thread", thread, "error", err)
+	}
+}
