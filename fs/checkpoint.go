@@ -96,16 +96,15 @@ func (d *checkpointDir) files() (node, error) {
 	}
 	root := snapshot.RootEntry(s.rec)
 	m := s.meta(root)
-	m.UID, m.GID = s.shown(root.UID, root.GID)
-	return d.child(filesName, m.ino(0), func(base dir) node {
-		return &treeDir{dir: base, source: s, meta: m}
-	}), nil
+	return d.child(filesName, func(base dir) node { return newTreeDir(base, s, 0, m) }), nil
 }
 
 // artifacts returns the node of the directory of artifacts.
 func (d *checkpointDir) artifacts() (node, error) {
-	return d.child(artifactsName, virtualIno(artifactsName, d.cp.ID), func(base dir) node {
-		return &emptyDir{dir: base, time: d.cp.Created}
+	return d.child(artifactsName, func(base dir) node {
+		n := &emptyDir{dir: base, time: d.cp.Created}
+		n.take(virtualIno(artifactsName, d.cp.ID), n)
+		return n
 	}), nil
 }
 
@@ -115,8 +114,10 @@ func (d *checkpointDir) describe() (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.child(checkpointName, virtualIno(checkpointName, d.cp.ID), func(base dir) node {
-		return &bytesFile{dir: base, data: data, time: d.cp.Created}
+	return d.child(checkpointName, func(base dir) node {
+		n := &bytesFile{dir: base, data: data, time: d.cp.Created}
+		n.take(virtualIno(checkpointName, d.cp.ID), n)
+		return n
 	}), nil
 }
 

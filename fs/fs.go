@@ -92,7 +92,7 @@ type FS struct {
 
 	mu    sync.Mutex
 	nodes map[uint64]node // by node id
-	inos  map[uint64]node // by inode number
+	inos  map[uint64]any  // what shows an inode number: a *file, a *shownDir, or another node
 	last  uint64          // node id given last
 	gen   uint64          // generation of all nodes
 
@@ -117,11 +117,13 @@ func New(store *snapshot.Store, opt Options) *FS {
 		lists:         cas.NewCache(objectCache/4, func(c []cas.Chunk) int64 { return int64(len(c)) * 48 }),
 		objects:       cas.NewCache(objectCache, func(b []byte) int64 { return int64(len(b)) }),
 		nodes:         map[uint64]node{},
-		inos:          map[uint64]node{},
+		inos:          map[uint64]any{},
 		last:          rand.Uint64N(1 << 62),
 		gen:           rand.Uint64() | 1,
 	}
-	f.enter(&rootDir{dir: dir{fs: f, id: fuse.FUSE_ROOT_ID, ino: virtualIno("root")}})
+	root := &rootDir{dir: dir{fs: f, id: fuse.FUSE_ROOT_ID}}
+	root.take(virtualIno("root"), root)
+	f.enter(root)
 	return f
 }
 

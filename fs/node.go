@@ -23,9 +23,9 @@ type node interface {
 	// lookups returns the count of references that the kernel holds. It is
 	// guarded by the table's mutex.
 	lookups() *uint64
-	// forgotten undoes what refers to the node from elsewhere, when the last
-	// reference is gone. The table's mutex is held.
-	forgotten()
+	// forgotten gives back the inode number and undoes what refers to the node
+	// from elsewhere, when the last reference is gone. The table's mutex is held.
+	forgotten(f *FS)
 }
 
 // A directory is a node that has entries. The nodes that its methods return
@@ -64,7 +64,7 @@ func (f *file) number() uint64       { return f.ino }
 func (f *file) lookups() *uint64     { return &f.refs }
 func (f *file) valid() time.Duration { return forever }
 func (f *file) attr(out *fuse.Attr)  { f.meta.attr(out) }
-func (f *file) forgotten()           {}
+func (f *file) forgotten(fs *FS)     { delete(fs.inos, f.ino) }
 
 // attr shows an entry of a tree. Its ctime is its mtime: it has to be the same
 // for every reader at every time.
@@ -100,21 +100,53 @@ func (f *FS) newID() uint64 {
 	return f.last
 }
 
-// freeIno finds a free inode number, beginning with the one that follows from
-// the identity. The table's mutex is held.
-func (f *FS) freeIno(ino uint64) uint64 {
-	for {
-		if _, taken := f.inos[ino]; !taken && ino > 1 {
-			return ino
+// A shownDir is what directories of equal path, content and metadata show: one
+// inode number, in however many checkpoints they are.
+type shownDir struct {
+	at   place
+	ino  uint64
+	refs int // directory nodes that show it
+	meta
+}
+
+// numbered finds the holder of an inode number: the one of who that same says is
+// equal, or a number that is free, beginning with the one that follows from the
+// identity. The table's mutex is held.
+func (f *FS) numbered(ino uint64, same func(holder any) bool) (uint64, any) {
+	for ; ; ino = (ino + 1) & inoMask {
+		holder, taken := f.inos[ino]
+		if taken && same(holder) {
+			return ino, holder
 		}
-		ino = (ino + 1) & inoMask
+		if !taken && ino > 1 {
+			return ino, nil
+		}
 	}
+}
+
+// nobody is for numbers that no two nodes share.
+func nobody(any) bool { return false }
+
+// shown returns what a directory shows, with one more node that does. The
+// table's mutex is held.
+func (f *FS) shown(at place, m meta) *shownDir {
+	ino, holder := f.numbered(m.ino(at), func(holder any) bool {
+		d, ok := holder.(*shownDir)
+		return ok && d.at == at && d.meta == m
+	})
+	d, ok := holder.(*shownDir)
+	if !ok {
+		d = &shownDir{at: at, ino: ino, meta: m}
+		f.inos[ino] = d
+	}
+	d.refs++
+	return d
 }
 
 // enter puts a new node with one reference into the table, whose mutex is held.
 func (f *FS) enter(n node) {
 	*n.lookups() = 1
-	f.nodes[n.nodeID()], f.inos[n.number()] = n, n
+	f.nodes[n.nodeID()] = n
 }
 
 // fileNode returns the node of a file or symlink: the one that the kernel knows
@@ -122,19 +154,19 @@ func (f *FS) enter(n node) {
 func (f *FS) fileNode(at place, m meta) node {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for ino := m.ino(at); ; ino = (ino + 1) & inoMask {
-		other, taken := f.inos[ino]
-		if n, ok := other.(*file); ok && n.at == at && n.meta == m {
-			n.refs++
-			return n
-		}
-		if !taken && ino > 1 {
-			m.Target = strings.Clone(m.Target) // it shares memory with its whole directory
-			n := &file{id: f.newID(), ino: ino, at: at, meta: m}
-			f.enter(n)
-			return n
-		}
+	ino, holder := f.numbered(m.ino(at), func(holder any) bool {
+		n, ok := holder.(*file)
+		return ok && n.at == at && n.meta == m
+	})
+	if n, ok := holder.(*file); ok {
+		n.refs++
+		return n
 	}
+	m.Target = strings.Clone(m.Target) // it shares memory with its whole directory
+	n := &file{id: f.newID(), ino: ino, at: at, meta: m}
+	f.inos[ino] = n
+	f.enter(n)
+	return n
 }
 
 // fill tells the kernel about a node.
@@ -166,6 +198,5 @@ func (f *FS) forget(id, lookups uint64) {
 		return
 	}
 	delete(f.nodes, id)
-	delete(f.inos, n.number())
-	n.forgotten()
+	n.forgotten(f)
 }

@@ -23,8 +23,8 @@ func (f *FS) published(ev snapshot.Event) {
 	name := EncodeName(ev.Thread)
 	if thread, ok := threads.known(name).(*threadDir); ok {
 		f.invalidate(thread.id, EncodeName(ev.Checkpoint), latestName)
-		if names, ok := thread.known(byNameName).(*byNameDir); ok {
-			f.invalidate(names.id)
+		if names, ok := thread.known(byNameName).(*byNameDir); ok && ev.Name != "" {
+			f.invalidate(names.id, EncodeName(ev.Name))
 		}
 	}
 	if ev.NewThread {

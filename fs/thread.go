@@ -53,7 +53,11 @@ func (d *threadDir) latest() (node, error) {
 }
 
 func (d *threadDir) byName() node {
-	return d.child(byNameName, virtualIno(byNameName, d.thread), func(base dir) node { return &byNameDir{dir: base, of: d} })
+	return d.child(byNameName, func(base dir) node {
+		n := &byNameDir{dir: base, of: d}
+		n.take(virtualIno(byNameName, d.thread), n)
+		return n
+	})
 }
 
 // checkpoint returns the node of one of the thread's checkpoints, or nil.
@@ -69,8 +73,10 @@ func (d *threadDir) checkpoint(id string) (node, error) {
 }
 
 func (d *threadDir) checkpointNode(cp snapshot.Checkpoint) node {
-	return d.child(EncodeName(cp.ID), virtualIno("checkpoint", cp.ID), func(base dir) node {
-		return &checkpointDir{dir: base, cp: cp}
+	return d.child(EncodeName(cp.ID), func(base dir) node {
+		n := &checkpointDir{dir: base, cp: cp}
+		n.take(virtualIno("checkpoint", cp.ID), n)
+		return n
 	})
 }
 

@@ -15,17 +15,29 @@ import (
 type treeDir struct {
 	dir
 	source *source
-	at     place
-	meta
+	shown  *shownDir
+}
+
+// newTreeDir makes the node of a directory; the table's mutex is held.
+func newTreeDir(base dir, s *source, at place, m meta) *treeDir {
+	return &treeDir{dir: base, source: s, shown: s.fs.shown(at, m)}
+}
+
+func (d *treeDir) number() uint64 { return d.shown.ino }
+func (d *treeDir) forgotten(f *FS) {
+	if d.shown.refs--; d.shown.refs == 0 {
+		delete(f.inos, d.shown.ino)
+	}
+	d.leave()
 }
 
 func (d *treeDir) valid() time.Duration  { return forever }
 func (d *treeDir) absent() time.Duration { return forever }
-func (d *treeDir) attr(out *fuse.Attr)   { d.meta.attr(out) }
+func (d *treeDir) attr(out *fuse.Attr)   { d.shown.attr(out) }
 
-// shown returns the owner that the mount shows: the saved one if root mounts,
+// owner returns the owner that the mount shows: the saved one if root mounts,
 // else the user who does.
-func (s *source) shown(uid, gid uint32) (uint32, uint32) {
+func (s *source) owner(uid, gid uint32) (uint32, uint32) {
 	if s.fs.root {
 		return uid, gid
 	}
@@ -37,7 +49,7 @@ func (s *source) meta(e tree.Entry) meta {
 	if !e.Owned {
 		e.UID, e.GID = s.rec.Root.UID, s.rec.Root.GID
 	}
-	e.UID, e.GID = s.shown(e.UID, e.GID)
+	e.UID, e.GID = s.owner(e.UID, e.GID)
 	if !s.fs.root && e.Kind != tree.Symlink {
 		e.Mode |= 0o400 // everything is theirs, and readable by them
 		if e.Kind == tree.Dir {
@@ -50,12 +62,10 @@ func (s *source) meta(e tree.Entry) meta {
 
 // node returns the node of an entry of the directory.
 func (d *treeDir) node(e tree.Entry) node {
-	at := d.at.below(e.Name)
+	at := d.shown.at.below(e.Name)
 	m := d.source.meta(e)
 	if e.Kind == tree.Dir {
-		return d.child(strings.Clone(e.Name), m.ino(at), func(base dir) node {
-			return &treeDir{dir: base, source: d.source, at: at, meta: m}
-		})
+		return d.child(strings.Clone(e.Name), func(base dir) node { return newTreeDir(base, d.source, at, m) })
 	}
 	group := d.source.linked(at, &m)
 	return d.fs.fileNode(group, m)
@@ -74,14 +84,14 @@ func (s *source) linked(at place, m *meta) place {
 
 // ino returns the inode number of an entry, unless another one had it first.
 func (d *treeDir) inoOf(e tree.Entry) uint64 {
-	at := d.at.below(e.Name)
+	at := d.shown.at.below(e.Name)
 	m := d.source.meta(e)
 	return m.ino(d.source.linked(at, &m))
 }
 
 // open opens the directory object.
 func (d *treeDir) open() (*tree.Directory, error) {
-	return d.fs.store.Trees().Open(background(), d.Hash)
+	return d.fs.store.Trees().Open(background(), d.shown.Hash)
 }
 
 func (d *treeDir) lookup(name string) (node, error) {

@@ -29,15 +29,28 @@ type dir struct {
 func (d *dir) nodeID() uint64   { return d.id }
 func (d *dir) number() uint64   { return d.ino }
 func (d *dir) lookups() *uint64 { return &d.refs }
-func (d *dir) forgotten() {
+func (d *dir) forgotten(f *FS) {
+	delete(f.inos, d.ino)
+	d.leave()
+}
+
+// take gives a node that no tree has its inode number. The table's mutex is
+// held.
+func (d *dir) take(ino uint64, n node) {
+	d.ino, _ = d.fs.numbered(ino, nobody)
+	d.fs.inos[d.ino] = n
+}
+
+// leave takes the node out of its parent.
+func (d *dir) leave() {
 	if d.parent != nil && d.parent.children[d.name] != nil && d.parent.children[d.name].nodeID() == d.id {
 		delete(d.parent.children, d.name)
 	}
 }
 
-// child returns the node of a name with one reference more; the first time,
-// build makes it, given what it shares with every directory.
-func (d *dir) child(name string, ino uint64, build func(base dir) node) node {
+// child returns the node of a name with one reference more. The first time,
+// build makes it and gives it its inode number, with the table's mutex held.
+func (d *dir) child(name string, build func(base dir) node) node {
 	f := d.fs
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,7 +58,7 @@ func (d *dir) child(name string, ino uint64, build func(base dir) node) node {
 		*n.lookups()++
 		return n
 	}
-	n := build(dir{fs: f, id: f.newID(), ino: f.freeIno(ino), parent: d, name: name})
+	n := build(dir{fs: f, id: f.newID(), parent: d, name: name})
 	f.enter(n)
 	if d.children == nil {
 		d.children = map[string]node{}
@@ -92,9 +105,10 @@ func (l *link) attr(out *fuse.Attr) {
 
 // linkTo returns the node of a link called name in d.
 func (d *dir) linkTo(name, target string, t time.Time) node {
-	key := name + "\x00" + target
-	return d.child(key, virtualIno("link", name, target), func(base dir) node {
-		return &link{dir: base, target: target, time: t, stays: changing}
+	return d.child(name+"\x00"+target, func(base dir) node {
+		n := &link{dir: base, target: target, time: t, stays: changing}
+		n.take(virtualIno("link", name, target), n)
+		return n
 	})
 }
 
@@ -124,7 +138,11 @@ func (d *rootDir) absent() time.Duration { return forever }
 func (d *rootDir) attr(out *fuse.Attr)   { d.dirAttr(out, d.fs.started) }
 
 func (d *rootDir) threads() node {
-	return d.child(threadsName, virtualIno(threadsName), func(base dir) node { return &threadsDir{dir: base} })
+	return d.child(threadsName, func(base dir) node {
+		n := &threadsDir{dir: base}
+		n.take(virtualIno(threadsName), n)
+		return n
+	})
 }
 
 func (d *rootDir) lookup(name string) (node, error) {
@@ -222,8 +240,11 @@ func (d *threadsDir) attr(out *fuse.Attr) {
 }
 
 func (d *threadsDir) thread(id string) node {
-	name := EncodeName(id)
-	return d.child(name, virtualIno("thread", id), func(base dir) node { return &threadDir{dir: base, thread: id} })
+	return d.child(EncodeName(id), func(base dir) node {
+		n := &threadDir{dir: base, thread: id}
+		n.take(virtualIno("thread", id), n)
+		return n
+	})
 }
 
 func (d *threadsDir) lookup(name string) (node, error) {

@@ -9,55 +9,60 @@ import (
 	"github.com/snapfs/snapfs/cas"
 )
 
-// A Source is where a [Reader] gets objects from: the Read method of
-// [cas.Store], with the same contract.
-type Source interface {
-	Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, error)
-}
-
 // A Reader reads the objects of the trees namespace and keeps the last used
 // ones decoded. All methods may be called concurrently. An object that is
 // missing is [cas.ErrNotFound]; one that breaks a rule of the format, or does
 // not fit where it is named, is both [cas.ErrCorrupt] and [ErrInvalid].
 type Reader struct {
-	source  Source
-	cache   *cache
+	source  cas.Source
+	cache   *cas.Cache[decoded]
 	buffers sync.Pool // of *[]byte
 }
 
 // NewReader returns a reader that holds up to about cacheBytes bytes of decoded
 // objects; with zero it reads each one whenever it is asked for.
-func NewReader(s Source, cacheBytes int64) *Reader {
-	return &Reader{source: s, cache: newCache(cacheBytes), buffers: sync.Pool{New: func() any { return new([]byte) }}}
+func NewReader(s cas.Source, cacheBytes int64) *Reader {
+	return &Reader{source: s, cache: cas.NewCache(cacheBytes, decoded.cost), buffers: sync.Pool{New: func() any { return new([]byte) }}}
 }
 
-// read gets an object's bytes as a string of just their length.
-func (r *Reader) read(ctx context.Context, h cas.Hash) (string, error) {
-	buf := r.buffers.Get().(*[]byte)
-	defer r.buffers.Put(buf)
-	b, err := r.source.Read(ctx, cas.Key{NS: cas.Trees, Hash: h}, (*buf)[:0])
-	if err != nil {
-		return "", err
+// A decoded object knows how much memory it takes, in bytes.
+type decoded interface{ cost() int64 }
+
+// get returns what decode makes of an object, from the cache if it is there.
+// what names the object's use in errors.
+func (r *Reader) get(ctx context.Context, what string, h cas.Hash, decode func(data string) (decoded, error)) (decoded, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	*buf = b
-	return string(b), nil
+	key := cas.Key{NS: cas.Trees, Hash: h}
+	// Others may wait for this read: it ends even if its first asker goes away.
+	ctx = context.WithoutCancel(ctx)
+	return r.cache.Get(key, func() (decoded, error) {
+		buf := r.buffers.Get().(*[]byte)
+		defer r.buffers.Put(buf)
+		b, err := r.source.Read(ctx, key, (*buf)[:0])
+		if err != nil {
+			return nil, fmt.Errorf("read %s %s: %w", what, h, err)
+		}
+		*buf = b
+		v, err := decode(string(b)) // of just its length
+		if err != nil {
+			return nil, corrupt(what, h, err)
+		}
+		return v, nil
+	})
 }
 
-// load returns a directory object, from the cache if it is there.
+// load returns a directory object.
 func (r *Reader) load(ctx context.Context, h cas.Hash) (*object, error) {
-	if o, ok := r.cache.get(h).(*object); ok {
-		return o, nil
-	}
-	data, err := r.read(ctx, h)
+	const what = "directory"
+	v, err := r.get(ctx, what, h, func(data string) (decoded, error) { return decodeObject(data) })
 	if err != nil {
-		return nil, fmt.Errorf("read directory %s: %w", h, err)
+		return nil, err
 	}
-	o, err := decodeObject(data)
-	if err != nil {
-		return nil, corrupt("directory", h, err)
-	}
-	if first, ok := r.cache.add(h, o).(*object); ok {
-		return first, nil
+	o, ok := v.(*object)
+	if !ok {
+		return nil, corrupt(what, h, invalid(what, "it is a set of extended attributes"))
 	}
 	return o, nil
 }
@@ -106,17 +111,17 @@ func (r *Reader) Find(ctx context.Context, root cas.Hash, path string) (Entry, e
 // XAttrs reads a set of extended attributes. The result is shared and must not
 // be changed.
 func (r *Reader) XAttrs(ctx context.Context, h cas.Hash) ([]XAttr, error) {
-	if set, ok := r.cache.get(h).(xattrSet); ok {
-		return set, nil
-	}
-	data, err := r.read(ctx, h)
+	const what = "extended attributes"
+	v, err := r.get(ctx, what, h, func(data string) (decoded, error) {
+		set, err := DecodeXAttrs([]byte(data))
+		return xattrSet(set), err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("read extended attributes %s: %w", h, err)
+		return nil, err
 	}
-	set, err := DecodeXAttrs([]byte(data))
-	if err != nil {
-		return nil, corrupt("extended attributes", h, err)
+	set, ok := v.(xattrSet)
+	if !ok {
+		return nil, corrupt(what, h, invalid(what, "it is a directory"))
 	}
-	r.cache.add(h, xattrSet(set))
 	return set, nil
 }
