@@ -43,7 +43,7 @@ var (
 
 // A Problem is one entry that could not be saved.
 type Problem struct {
-	Path string // relative to the workspace
+	Path string // relative to the workspace, "." is the workspace itself
 	Err  error
 }
 
@@ -70,8 +70,8 @@ func (e *ProblemsError) Unwrap() error { return ErrUnsavable }
 // An Omission is something that is not in the tree although it was in the
 // workspace.
 type Omission struct {
-	Path string `cbor:"1,keyasint"` // relative to the workspace; any bytes
-	Why  string `cbor:"2,keyasint"`
+	Path string // relative to the workspace, "." is the workspace itself; any bytes
+	Why  string
 }
 
 // Options of [Tree].
@@ -100,15 +100,16 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 	defer root.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c := &walker{
-		ctx:    ctx,
-		cancel: cancel,
-		w:      w,
-		tokens: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		links:  linkTable{inodes: map[inode]*linked{}},
-	}
-	c.bufs.New = func() any { b := make([]byte, 0, batchBytes+1); return &b }
+	c := newWalker(ctx, cancel, w)
+	c.tokens = make(chan struct{}, runtime.GOMAXPROCS(0))
 	return c.run(root, opt.Files)
+}
+
+// newWalker makes a walker that does all in one goroutine, until it gets tokens.
+func newWalker(ctx context.Context, cancel context.CancelCauseFunc, w cas.Writer) *walker {
+	c := &walker{ctx: ctx, cancel: cancel, w: w, links: linkTable{inodes: map[inode]*linked{}}}
+	c.bufs.New = func() any { b := make([]byte, 0, batchBytes+1); return &b }
+	return c
 }
 
 // openRoot opens the workspace itself; here alone a symlink is followed.
@@ -130,7 +131,7 @@ func (c *walker) run(root *dirFD, files *policy.Files) (Result, error) {
 		return Result{}, ErrUnfinished
 	}
 	c.uid, c.gid = st.Uid, st.Gid
-	stat := c.entry("", "", &st, tree.Dir)
+	stat := c.entry("", ".", &st, tree.Dir)
 	stat.UID, stat.GID = st.Uid, st.Gid
 	xattrs, err := c.xattrs(root.fd)
 	if err != nil {
@@ -179,7 +180,7 @@ type walker struct {
 	cancel   context.CancelCauseFunc // with the first error that ends the capture
 	w        cas.Writer
 	uid, gid uint32        // the default owner
-	tokens   chan struct{} // one for each goroutine beside the first
+	tokens   chan struct{} // one for each goroutine beside the first; nil: there are none
 	bufs     sync.Pool     // *[]byte of batchBytes+1
 	links    linkTable
 
@@ -208,6 +209,9 @@ func (c *walker) spawn(wg *sync.WaitGroup, fn func()) {
 // problem notes an entry that keeps the capture from being whole. The walk goes
 // on, so that the user learns of all of them at once.
 func (c *walker) problem(path string, err error) {
+	if path == "" {
+		path = "."
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.problems = append(c.problems, Problem{Path: path, Err: err})

@@ -92,6 +92,10 @@ func (c *walker) list(d *dirFD, path string, scope policy.Scope) ([]*child, erro
 	children := make([]*child, 0, len(names))
 	for _, n := range names {
 		e := &child{name: n.name, path: path + n.name}
+		if n.name == Marker {
+			c.problem(strings.TrimSuffix(path, "/"), ErrUnfinished)
+			continue
+		}
 		looked := n.kind == unix.DT_UNKNOWN
 		if looked {
 			if !c.look(d, e) {
@@ -108,6 +112,10 @@ func (c *walker) list(d *dirFD, path string, scope policy.Scope) ([]*child, erro
 		}
 		if what, special := specialKinds[n.kind]; special {
 			c.omit(&c.special, e.path, what)
+			continue
+		}
+		if len(e.path) > tree.MaxPath {
+			c.problem(e.path, fmt.Errorf("its path has %d bytes, at most %d can be saved", len(e.path), tree.MaxPath))
 			continue
 		}
 		if !looked && !c.look(d, e) {
@@ -134,7 +142,10 @@ var specialKinds = map[uint8]string{
 	unix.DT_CHR:  "character device",
 }
 
-var errReplaced = errors.New("was replaced while it was being saved")
+var (
+	errVanished = errors.New("vanished while it was being saved")
+	errReplaced = errors.New("was replaced while it was being saved")
+)
 
 // kind returns what the entry was when it was looked at, as DT_...: the
 // constants are the file types of a mode, shifted.
@@ -149,10 +160,14 @@ func (c *walker) look(d *dirFD, e *child) bool {
 	return true
 }
 
-// vanished explains an entry that was listed and is gone.
+// vanished explains an entry that was listed and is gone, or is something else
+// by now: a directory that is none, a file that is a link.
 func vanished(err error) error {
-	if errors.Is(err, unix.ENOENT) {
-		return errors.New("vanished while it was being saved")
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return errVanished
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return errReplaced
 	}
 	return err
 }
@@ -215,6 +230,9 @@ func (c *walker) subdir(d *dirFD, e *child) {
 // symlink captures a link's own text.
 func (c *walker) symlink(d *dirFD, e *child) {
 	target, err := d.readlink(e.name)
+	if errors.Is(err, unix.EINVAL) { // no link any more
+		err = errReplaced
+	}
 	if err != nil {
 		c.problem(e.path, vanished(err))
 		return

@@ -96,7 +96,9 @@ func (c *walker) largeFile(d *dirFD, e *child) {
 // storeLarge reads and stores e, for which group (nil for most) may wait.
 func (c *walker) storeLarge(d *dirFD, e *child, group *linked) {
 	err := c.readStable(d, e, func(f *os.File, size int64) (int64, error) {
-		in := &fileReader{f: f}
+		// One byte more than it is long: one that grows without end is not
+		// followed.
+		in := &fileReader{f: io.LimitReader(f, size+1)}
 		blob, err := cas.WriteBlob(c.ctx, c.w, cas.Files, in)
 		if err != nil && in.err == nil {
 			c.cancel(fmt.Errorf("store %s: %w", tree.Quote(e.path), err))
@@ -113,7 +115,7 @@ func (c *walker) storeLarge(d *dirFD, e *child, group *linked) {
 
 // fileReader remembers whether it was the file that failed, and not the store.
 type fileReader struct {
-	f   *os.File
+	f   io.Reader
 	err error
 }
 

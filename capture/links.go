@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/snapfs/snapfs/tree"
 )
 
 // inode is a file's identity while the walk goes on.
@@ -64,7 +66,7 @@ func (c *walker) takeLink(l waitingLink) {
 	<-l.group.done
 	if !l.group.ok {
 		if c.ctx.Err() == nil {
-			c.problem(l.e.path, errors.New("is a hard link to "+l.group.first.path+", which could not be read"))
+			c.problem(l.e.path, errors.New("is a hard link to "+tree.Quote(l.group.first.path)+", which could not be read"))
 		}
 		return
 	}

@@ -56,7 +56,7 @@ var _ snapshot.Holder = (*Holder)(nil)
 
 // Dial connects to the daemon that serves the store in dir. It fails with
 // [ErrNoDaemon] when nobody listens there, with [ErrClosing] when the daemon is
-// about to end, and with [ErrForbidden] when it does not speak with this user.
+// about to end, and with [snapshot.ErrForbidden] when it does not speak with this user.
 func Dial(ctx context.Context, dir string) (*Holder, error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, iofs.ErrNotExist) {

@@ -21,8 +21,6 @@ var (
 	ErrNoDaemon = errors.New("no daemon serves the store")
 	// ErrClosing: the daemon is about to end and begins nothing new.
 	ErrClosing = errors.New("the daemon is shutting down")
-	// ErrForbidden: the daemon does not speak with this user.
-	ErrForbidden = errors.New("forbidden")
 )
 
 // A Code is an error's name on the wire. Scripts may rely on it.
@@ -46,7 +44,7 @@ type Sentinel struct {
 // ones come first.
 func Sentinels() []Sentinel {
 	return []Sentinel{
-		{ErrForbidden, "FORBIDDEN"},
+		{snapshot.ErrForbidden, "FORBIDDEN"},
 		{ErrClosing, "CLOSING"},
 		{ErrNoDaemon, "NO_DAEMON"},
 		{index.ErrCommitted, "COMMITTED"},
@@ -59,6 +57,7 @@ func Sentinels() []Sentinel {
 		{snapshot.ErrSessionOver, "SESSION_OVER"},
 		{snapshot.ErrAmbiguous, "AMBIGUOUS"},
 		{snapshot.ErrMounted, "MOUNTED"},
+		{snapshot.ErrMountBusy, "MOUNT_BUSY"},
 		{snapshot.ErrNotMounted, "NOT_MOUNTED"},
 		{snapshot.ErrNewerStore, "NEWER_STORE"},
 		{snapshot.ErrNotAStore, "NOT_A_STORE"},

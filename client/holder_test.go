@@ -279,7 +279,7 @@ func testRefusals(t *testing.T, s *snapshot.Store) {
 	record, err := cas.ParseHash(cp.Record)
 	require.NoError(t, err)
 	_, err = session.Publish(ctx, snapshot.PublishRequest{Record: record})
-	require.ErrorIs(t, err, index.ErrDuplicateID)
+	require.ErrorIs(t, err, index.ErrInvalid)
 }
 
 func testForkDiff(t *testing.T, s *snapshot.Store) {

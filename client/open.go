@@ -76,8 +76,10 @@ func (o *opener) open(ctx context.Context) (*Holder, *snapshot.Store, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("%w: %w", locked, context.Cause(ctx))
 		case <-tick.C:
+		}
+		if ctx.Err() != nil {
+			return nil, nil, fmt.Errorf("%w: %w", locked, context.Cause(ctx))
 		}
 	}
 }

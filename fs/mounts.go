@@ -194,15 +194,27 @@ func (m *Mounts) Close() error {
 		if errors.Is(err, snapshot.ErrMountBusy) {
 			m.log.Warn("mount is in use: detached", "mountpoint", mount.mountpoint)
 			err = Unmount(mount.mountpoint, true)
+		} else if err == nil {
+			<-mount.done
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// notify shows a publish in all mounts.
-func (m *Mounts) notify(_ context.Context, ev snapshot.Event) {
-	for _, mount := range m.all() {
-		mount.published(ev)
+// notify shows a publish in all mounts. It does not wait for a kernel that takes
+// long: a save must not hang because of somebody who lists a directory.
+func (m *Mounts) notify(ctx context.Context, ev snapshot.Event) {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		for _, mount := range m.all() {
+			mount.published(ev)
+		}
+	}()
+	select {
+	case <-told:
+	case <-ctx.Done():
+		m.log.Warn("mounts do not show a publish yet", "thread", ev.Thread, "checkpoint", ev.Checkpoint)
 	}
 }

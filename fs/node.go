@@ -39,6 +39,8 @@ type directory interface {
 	list(off uint64, add func(e listed) bool) error
 	// absent says how long the kernel may remember that a name is not there.
 	absent() time.Duration
+	// above returns the inode number of the directory that this one is in.
+	above() uint64
 }
 
 // listed is one entry of a listing.

@@ -124,9 +124,10 @@ func (f *FS) list(in *fuse.ReadIn, add func(e listed) (bool, error)) fuse.Status
 		return status
 	}
 	off := in.Offset
-	for _, name := range []string{".", ".."}[min(off, dots):] {
+	for _, e := range []listed{{name: ".", ino: d.number()}, {name: "..", ino: d.above()}}[min(off, dots):] {
 		off++
-		if ok, _ := add(listed{name: name, off: off, mode: unix.S_IFDIR, ino: d.number()}); !ok {
+		e.off, e.mode = off, unix.S_IFDIR
+		if ok, _ := add(e); !ok {
 			return fuse.OK
 		}
 	}

@@ -20,10 +20,11 @@ type treeDir struct {
 
 // newTreeDir makes the node of a directory; the table's mutex is held.
 func newTreeDir(base dir, s *source, at place, m meta) *treeDir {
-	return &treeDir{dir: base, source: s, shown: s.fs.shown(at, m)}
+	shown := s.fs.shown(at, m)
+	base.ino = shown.ino
+	return &treeDir{dir: base, source: s, shown: shown}
 }
 
-func (d *treeDir) number() uint64 { return d.shown.ino }
 func (d *treeDir) forgotten(f *FS) {
 	if d.shown.refs--; d.shown.refs == 0 {
 		delete(f.inos, d.shown.ino)

@@ -29,6 +29,12 @@ type dir struct {
 func (d *dir) nodeID() uint64   { return d.id }
 func (d *dir) number() uint64   { return d.ino }
 func (d *dir) lookups() *uint64 { return &d.refs }
+func (d *dir) above() uint64 {
+	if d.parent == nil {
+		return d.ino
+	}
+	return d.parent.ino
+}
 func (d *dir) forgotten(f *FS) {
 	delete(f.inos, d.ino)
 	d.leave()

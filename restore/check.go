@@ -17,16 +17,20 @@ type checker struct {
 	ctx    context.Context
 	store  cas.Store
 	reader *tree.Reader
+	links  *linkGroups
 	keys   []cas.Key
 	paths  []string // of keys
 }
 
 // check fails with [cas.ErrNotFound] or [cas.ErrCorrupt], naming the path, when
-// the store lacks something that the restore of root will need. It reads
-// directory objects and chunk lists, no contents.
-func check(ctx context.Context, store cas.Store, r *tree.Reader, root cas.Hash, files *policy.Files) error {
-	c := &checker{ctx: ctx, store: store, reader: r}
-	if err := c.dir(root, "", files.Root()); err != nil {
+// the store lacks something that the restore of src will need. It reads
+// directory objects, attributes and chunk lists, no contents.
+func check(ctx context.Context, store cas.Store, r *tree.Reader, src Source, links *linkGroups, files *policy.Files) error {
+	c := &checker{ctx: ctx, store: store, reader: r, links: links}
+	if err := c.xattrs(".", src.Stat.XAttrs); err != nil {
+		return err
+	}
+	if err := c.dir(src.Root, "", files.Root()); err != nil {
 		return err
 	}
 	return c.flush()
@@ -35,13 +39,20 @@ func check(ctx context.Context, store cas.Store, r *tree.Reader, root cas.Hash, 
 func (c *checker) dir(h cas.Hash, path string, scope policy.Scope) error {
 	d, err := c.reader.Open(c.ctx, h)
 	if err != nil {
-		return fmt.Errorf("directory %s: %w", tree.Quote(path), err)
+		return fmt.Errorf("directory %s: %w", tree.Quote(shown(path)), err)
 	}
 	for e, err := range d.Entries(c.ctx, 0) {
 		if err != nil {
-			return fmt.Errorf("directory %s: %w", tree.Quote(path), err)
+			return fmt.Errorf("directory %s: %w", tree.Quote(shown(path)), err)
+		}
+		// A small tree may unfold to a very large one, and to any depth.
+		if err := context.Cause(c.ctx); err != nil {
+			return err
 		}
 		p := path + e.Name
+		if len(p) > tree.MaxPath {
+			return corrupt("%s: a path of %d bytes", tree.Quote(p), len(p))
+		}
 		decision, sub := scope.Decide(e.Name, e.Kind == tree.Dir)
 		if e.Kind == tree.Dir && decision.Descend {
 			if err := c.dir(e.Hash, p+"/", sub); err != nil {
@@ -51,16 +62,28 @@ func (c *checker) dir(h cas.Hash, path string, scope policy.Scope) error {
 		if !decision.Keep {
 			continue
 		}
-		if !e.XAttrs.IsZero() {
-			if err := c.need(p, cas.Key{NS: cas.Trees, Hash: e.XAttrs}); err != nil {
-				return err
-			}
+		if err := c.links.check(p, e); err != nil {
+			return err
+		}
+		if err := c.xattrs(p, e.XAttrs); err != nil {
+			return err
 		}
 		if e.Kind == tree.File {
 			if err := c.blob(p, cas.Blob{Hash: e.Hash, Size: int64(e.Size)}); err != nil {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// xattrs reads a set of extended attributes; the zero hash is none.
+func (c *checker) xattrs(path string, h cas.Hash) error {
+	if h.IsZero() {
+		return nil
+	}
+	if _, err := c.reader.XAttrs(c.ctx, h); err != nil {
+		return fmt.Errorf("%s: %w", tree.Quote(path), err)
 	}
 	return nil
 }

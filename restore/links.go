@@ -18,9 +18,11 @@ import (
 // linkGroups knows which paths are names of one file. The first path of a group
 // that is restored gets the content; the others become links to it.
 type linkGroups struct {
-	mu     sync.Mutex
 	groups map[string]int // path -> group
-	first  []string       // by group: the path that was restored; empty: none yet
+	seen   []tree.Entry   // by group: a member's entry without its name; no kind: none yet
+
+	mu    sync.Mutex
+	first []string // by group: the path that was restored; empty: none yet
 }
 
 // further is a path to be linked to the first of its group.
@@ -41,13 +43,32 @@ func readLinks(ctx context.Context, store cas.Store, links cas.Blob) (*linkGroup
 		return nil, fmt.Errorf("hard links: %w: %w", err, cas.ErrCorrupt)
 	}
 	l.groups = make(map[string]int)
-	l.first = make([]string, len(groups))
+	l.first, l.seen = make([]string, len(groups)), make([]tree.Entry, len(groups))
 	for i, group := range groups {
 		for _, p := range group {
 			l.groups[p] = i
 		}
 	}
 	return l, nil
+}
+
+// check refuses the entry at p when it cannot be one file with the other members
+// of its group. It is not for concurrent use.
+func (l *linkGroups) check(p string, e tree.Entry) error {
+	i, ok := l.groups[p]
+	if !ok {
+		return nil
+	}
+	e.Name = ""
+	switch {
+	case e.Kind != tree.File:
+		return corrupt("%s: a %s among the hard links", tree.Quote(p), e.Kind)
+	case l.seen[i].Kind == 0:
+		l.seen[i] = e
+	case l.seen[i] != e:
+		return corrupt("%s: differs from another hard link of the same file", tree.Quote(p))
+	}
+	return nil
 }
 
 // claim returns the path that has the content of p's group already, or "" when
@@ -92,5 +113,11 @@ func link(root *target, l further) error {
 		return err
 	}
 	defer unix.Close(to)
-	return unix.Linkat(from, path.Base(l.first), to, path.Base(l.path), 0)
+	if err := unix.Linkat(from, path.Base(l.first), to, path.Base(l.path), 0); err != nil {
+		return err
+	}
+	if path.Dir(l.path) == "." {
+		root.note(l.path)
+	}
+	return nil
 }

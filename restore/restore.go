@@ -52,7 +52,7 @@ type Options struct {
 // A Problem is something that could not be made as it was saved although the
 // entry itself was restored.
 type Problem struct {
-	Path string
+	Path string // relative to the target, which is "." itself
 	Err  error
 }
 
@@ -87,7 +87,7 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	if err != nil {
 		return Result{}, err
 	}
-	if err := check(ctx, store, r, src.Root, opt.Files); err != nil {
+	if err := check(ctx, store, r, src, links, opt.Files); err != nil {
 		return Result{}, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -105,7 +105,7 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 
 // inspect looks at the target without changing it.
 func inspect(dir string) (exists bool, err error) {
-	names, err := os.ReadDir(dir)
+	t, err := openTarget(dir)
 	switch {
 	case errors.Is(err, iofs.ErrNotExist):
 		if _, err := os.Lstat(dir); err == nil {
@@ -115,27 +115,10 @@ func inspect(dir string) (exists bool, err error) {
 	case errors.Is(err, unix.ENOTDIR):
 		return false, fmt.Errorf("%s is not a directory: %w", dir, ErrNotEmpty)
 	case err != nil:
-		return false, fmt.Errorf("look at the target: %w", err)
+		return false, err
 	}
-	for _, n := range names {
-		if n.Name() == capture.Marker {
-			return false, fmt.Errorf("%s: %w", dir, ErrUnfinished)
-		}
-		if n.Name() != "lost+found" || !isMountRoot(dir) {
-			return false, fmt.Errorf("%s holds %s: %w", dir, tree.Quote(n.Name()), ErrNotEmpty)
-		}
-	}
-	return true, nil
-}
-
-// isMountRoot reports whether dir is the root of a file system: there, a
-// lost+found belongs to the file system.
-func isMountRoot(dir string) bool {
-	var st, up unix.Stat_t
-	if unix.Stat(dir, &st) != nil || unix.Stat(filepath.Join(dir, ".."), &up) != nil {
-		return false
-	}
-	return st.Dev != up.Dev || st.Ino == up.Ino
+	defer t.close()
+	return true, t.checkEmpty(dir, false)
 }
 
 // staged restores into a private directory beside the target and renames it.
@@ -165,6 +148,9 @@ func (w *writer) staged(src Source, dir string, files *policy.Files) (res Result
 		return Result{}, err
 	}
 	defer root.close()
+	if err := root.clearDefaultACL(); err != nil {
+		return Result{}, err
+	}
 	if err := w.fill(root, src, files); err != nil {
 		return Result{}, err
 	}
@@ -197,12 +183,20 @@ func (w *writer) inPlace(src Source, dir string, files *policy.Files) (Result, e
 	if err := root.mark(); err != nil {
 		return Result{}, fmt.Errorf("restore into %s: %w", dir, err)
 	}
+	// Whatever a failure leaves behind is known as unfinished.
+	undo := func(err error) (Result, error) { return Result{}, errors.Join(err, root.undo()) }
+	// Between the first look and the marker somebody else may have come.
+	if err := root.checkEmpty(dir, true); err != nil {
+		return undo(err)
+	}
+	if err := root.clearDefaultACL(); err != nil {
+		return undo(err)
+	}
 	if err := w.fill(root, src, files); err != nil {
-		// The marker goes last: whatever stays behind is known as unfinished.
-		return Result{}, errors.Join(err, emptyTree(dir))
+		return undo(err)
 	}
 	if err := root.sync(); err != nil {
-		return Result{}, errors.Join(err, emptyTree(dir))
+		return undo(err)
 	}
 	if err := unix.Unlinkat(root.fd, capture.Marker, 0); err != nil {
 		return Result{}, fmt.Errorf("remove the marker in %s: %w", dir, err)
@@ -243,23 +237,6 @@ func removeTree(dir string) error {
 		return nil
 	})
 	return os.RemoveAll(dir)
-}
-
-// emptyTree removes everything that a failed restore made in dir, the marker
-// last.
-func emptyTree(dir string) error {
-	names, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		if n.Name() != capture.Marker && (n.Name() != "lost+found" || !isMountRoot(dir)) {
-			if err := removeTree(filepath.Join(dir, n.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return os.Remove(filepath.Join(dir, capture.Marker))
 }
 
 // noSpace marks an error that says that the disk or a quota is full.

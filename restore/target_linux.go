@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -22,9 +24,11 @@ type target struct {
 	path   string  // "" for the root, else it ends in a slash
 	entry  tree.Entry
 
-	mu   sync.Mutex
-	made bool
-	fd   int
+	mu    sync.Mutex
+	made  bool
+	fd    int
+	names []string // of the root: what the restore made in it
+	acl   []byte   // of the root: its own default ACL while that is taken off
 }
 
 // openTarget opens the root of a restore.
@@ -42,6 +46,85 @@ func (t *target) close() {
 	}
 }
 
+// note remembers a name that the restore made in the root.
+func (t *target) note(name string) {
+	if t.parent != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.names = append(t.names, name)
+}
+
+// checkEmpty fails unless the directory, which messages call dir, has no entries
+// but those of its file system and, when it is ours, the marker.
+func (t *target) checkEmpty(dir string, marked bool) error {
+	fd, err := unix.Openat(t.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("look at the target %s: %w", dir, err)
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("look at the target: %w", err)
+	}
+	if !marked && slices.Contains(names, capture.Marker) {
+		return fmt.Errorf("%s: %w", dir, ErrUnfinished)
+	}
+	for _, name := range names {
+		switch {
+		case name == capture.Marker:
+		case name == "lost+found" && t.isMountRoot():
+		default:
+			return fmt.Errorf("%s holds %s: %w", dir, tree.Quote(name), ErrNotEmpty)
+		}
+	}
+	return nil
+}
+
+// isMountRoot reports whether the directory is the root of a file system: there,
+// a lost+found belongs to the file system.
+func (t *target) isMountRoot() bool {
+	var st, up unix.Stat_t
+	if unix.Fstat(t.fd, &st) != nil || unix.Fstatat(t.fd, "..", &up, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return false
+	}
+	return st.Dev != up.Dev || st.Ino == up.Ino
+}
+
+// undo removes what the restore made in the directory, the marker last. What
+// others made in it meanwhile is theirs.
+func (t *target) undo() error {
+	// Where the path leads by now does not matter.
+	self := fmt.Sprintf("/proc/self/fd/%d", t.fd)
+	for _, name := range t.names {
+		if err := removeTree(filepath.Join(self, name)); err != nil {
+			return err
+		}
+	}
+	var err error
+	if len(t.acl) > 0 {
+		err = unix.Fsetxattr(t.fd, tree.ACLDefault, t.acl, 0)
+	}
+	return errors.Join(err, unix.Unlinkat(t.fd, capture.Marker, 0))
+}
+
+// clearDefaultACL takes the default ACL off the directory and remembers it:
+// everything made in it would inherit rights that nobody saved.
+func (t *target) clearDefaultACL() error {
+	buf := make([]byte, tree.MaxXAttrValue)
+	n, err := unix.Fgetxattr(t.fd, tree.ACLDefault, buf)
+	if err != nil || n == 0 {
+		return nil // it has none, or its file system knows none
+	}
+	if err := unix.Fremovexattr(t.fd, tree.ACLDefault); err != nil {
+		return fmt.Errorf("restore: remove the default ACL of the target: %w", err)
+	}
+	t.acl = buf[:n]
+	return nil
+}
+
 // make creates the directory if it is not there yet. w remembers it for the
 // metadata at the end.
 func (t *target) make(w *writer) error {
@@ -57,6 +140,7 @@ func (t *target) make(w *writer) error {
 	if err := unix.Mkdirat(t.parent.fd, name, 0o700); err != nil {
 		return w.at(t.path, noSpace(err))
 	}
+	t.parent.note(name)
 	fd, err := unix.Openat(t.parent.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return w.at(t.path, err)
@@ -72,6 +156,7 @@ func (t *target) create(name string) (*os.File, error) {
 		fd, err := unix.Openat(t.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		switch err {
 		case nil:
+			t.note(name)
 			return os.NewFile(uintptr(fd), t.path+name), nil
 		case unix.EINTR:
 		default:
@@ -160,7 +245,7 @@ func (w *writer) setXattrs(fd int, path string, e *tree.Entry) (mode uint32, err
 			return 0, w.at(path, fmt.Errorf("set %s: %w", x.Name, noSpace(err)))
 		}
 		w.incomplete(path, fmt.Errorf("set %s: %w", x.Name, err))
-		if x.Name == "system.posix_acl_access" {
+		if x.Name == tree.ACLAccess {
 			mode &= ^uint32(0o070) | aclGroup(x.Value)<<3
 		}
 	}

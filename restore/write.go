@@ -75,13 +75,22 @@ func (w *writer) fail(err error) {
 
 // at says where an error happened.
 func (w *writer) at(path string, err error) error {
-	return fmt.Errorf("restore %s: %w", tree.Quote(strings.TrimSuffix(path, "/")), err)
+	return fmt.Errorf("restore %s: %w", tree.Quote(shown(path)), err)
+}
+
+// shown is a path as users know it: the root is ".", no directory ends in a
+// slash.
+func shown(path string) string {
+	if path == "" {
+		return "."
+	}
+	return strings.TrimSuffix(path, "/")
 }
 
 func (w *writer) incomplete(path string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.result.Incomplete = append(w.result.Incomplete, Problem{Path: strings.TrimSuffix(path, "/"), Err: err})
+	w.result.Incomplete = append(w.result.Incomplete, Problem{Path: shown(path), Err: err})
 }
 
 func (w *writer) addDir(t *target) {
@@ -184,6 +193,7 @@ func (w *writer) symlink(t *target, e *tree.Entry) error {
 	if err := unix.Symlinkat(e.Target, t.fd, e.Name); err != nil {
 		return w.at(t.path+e.Name, noSpace(err))
 	}
+	t.note(e.Name)
 	if err := setTime(t.fd, e.Name, e); err != nil {
 		return w.at(t.path+e.Name, err)
 	}
@@ -290,10 +300,16 @@ func (w *writer) finishRoot(root *target, e tree.Entry) {
 	fd, err := root.openBelow("")
 	if err == nil {
 		defer unix.Close(fd)
-		err = w.setDirMeta(fd, "", &e)
+		// An ACL that it had, or inherited, would grant what nobody saved.
+		if err = unix.Fremovexattr(root.fd, tree.ACLAccess); errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+			err = nil
+		}
+		if err == nil {
+			err = w.setDirMeta(fd, "", &e)
+		}
 	}
 	if err != nil {
-		w.incomplete(".", fmt.Errorf("set mode and time: %w", err))
+		w.incomplete("", fmt.Errorf("set mode and time: %w", err))
 	}
 }
 

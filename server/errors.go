@@ -29,7 +29,7 @@ func statuses(code client.Code) int {
 		"MISSING_BLOB", "NOT_MOUNTED", "NO_STORE", "FILE_NOT_FOUND":
 		return http.StatusNotFound
 	case "STALE_HEAD", "DUPLICATE_ID", "DUPLICATE_NAME", "BUSY", "THREAD_NOT_EMPTY", "THREAD_UNCLEAR",
-		"MOUNTED", "REFUSED", "UNFINISHED_WORKSPACE", "UNFINISHED_TARGET", "TARGET_NOT_EMPTY", "NOT_A_STORE":
+		"MOUNTED", "MOUNT_BUSY", "REFUSED", "UNFINISHED_WORKSPACE", "UNFINISHED_TARGET", "TARGET_NOT_EMPTY", "NOT_A_STORE":
 		return http.StatusConflict
 	case "SESSION_OVER":
 		return http.StatusGone
@@ -66,9 +66,13 @@ func outward(err error) *Error {
 	return &Error{ErrorBody: body, status: statuses(body.Code)}
 }
 
-// useErrorModel has huma build its own errors (a request that does not fit its
-// schema) in the same form. huma keeps the builder in a variable of its package.
-var useErrorModel = sync.OnceFunc(func() { huma.NewError = requestError })
+// setUpHuma sets what huma keeps in variables of its package: its own errors (a
+// request that does not fit its schema) get the form of all others, and the case
+// of a field's name counts.
+var setUpHuma = sync.OnceFunc(func() {
+	huma.NewError = requestError
+	huma.ValidateStrictCasing = true
+})
 
 // requestError is an error that huma found in a request.
 func requestError(status int, msg string, errs ...error) huma.StatusError {

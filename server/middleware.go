@@ -23,7 +23,7 @@ func (s *Server) outer(mux *http.ServeMux) http.Handler {
 		}
 		r.Header.Del("Accept") // JSON, whatever is wished for
 		if r.Body != nil && r.Body != http.NoBody {
-			r.Body = &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
+			r.Body = &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w), limit: s.bodyTimeout}
 		}
 		if _, pattern := mux.Handler(r); pattern == "" {
 			mux.ServeHTTP(&plainError{recorder: rec}, r)
@@ -100,6 +100,7 @@ func (p *plainError) Write(b []byte) (int, error) { return len(b), nil }
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
+	limit   time.Duration
 	begun   bool
 }
 
@@ -107,7 +108,7 @@ type timedBody struct {
 func (t *timedBody) Read(b []byte) (int, error) {
 	if !t.begun {
 		t.begun = true
-		_ = t.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // only on real connections
+		_ = t.control.SetReadDeadline(time.Now().Add(t.limit)) // only on real connections
 	}
 	n, err := t.ReadCloser.Read(b)
 	if errors.Is(err, io.EOF) {

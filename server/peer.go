@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/client"
+	"github.com/snapfs/snapfs/snapshot"
 )
 
 // peerKey is where a connection's context has the user id of its peer.
@@ -52,10 +52,10 @@ func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 func (s *Server) allowed(r *http.Request) error {
 	uid, ok := r.Context().Value(peerKey{}).(uint32)
 	if !ok {
-		return fmt.Errorf("%w: who asks is not known", client.ErrForbidden)
+		return fmt.Errorf("%w: who asks is not known", snapshot.ErrForbidden)
 	}
 	if uid != 0 && uid != s.owner {
-		return fmt.Errorf("%w: the store belongs to user %d, not to %d", client.ErrForbidden, s.owner, uid)
+		return fmt.Errorf("%w: the store belongs to user %d, not to %d", snapshot.ErrForbidden, s.owner, uid)
 	}
 	return nil
 }

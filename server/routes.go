@@ -52,7 +52,7 @@ func (s *Server) routes(api huma.API) {
 	begin.Responses = map[string]*huma.Response{"201": {
 		Description: "One line of JSON, then nothing until the session is over",
 		Content: map[string]*huma.MediaType{"application/x-ndjson": {
-			Schema: huma.SchemaFromType(api.OpenAPI().Components.Schemas, reflect.TypeFor[client.SessionStart]()),
+			Schema: api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.SessionStart](), true, "SessionStart"),
 		}},
 	}}
 	register(s, api, begin, s.begin)

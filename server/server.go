@@ -74,6 +74,8 @@ type Server struct {
 	http     *http.Server
 	sessions *sessions
 
+	bodyTimeout time.Duration
+
 	closing   chan struct{} // closed when nothing new begins any more
 	closeOnce sync.Once
 }
@@ -89,7 +91,7 @@ func New(store *snapshot.Store, opt Options) *Server {
 	}
 	s := &Server{
 		store: store, opt: opt, log: opt.Logger,
-		peer: peerUID, sessions: newSessions(), closing: make(chan struct{}),
+		peer: peerUID, sessions: newSessions(), bodyTimeout: bodyTimeout, closing: make(chan struct{}),
 	}
 	s.owner = uint32(os.Geteuid())
 	if info, err := os.Stat(store.Dir()); err == nil {
@@ -153,7 +155,7 @@ func apiConfig(version string) huma.Config {
 	if version == "" {
 		version = "dev"
 	}
-	useErrorModel()
+	setUpHuma()
 	config := huma.DefaultConfig("snapfs", version)
 	config.CreateHooks = nil
 	config.DocsPath, config.SchemasPath = "", ""

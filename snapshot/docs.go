@@ -9,9 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/fxamacker/cbor/v2"
-
-	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 )
@@ -182,9 +179,9 @@ func (s *Store) Show(ctx context.Context, ref string) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("checkpoint %s: omissions: %w", cp.ID, err)
 	}
 	if len(list) > 0 {
-		var left []capture.Omission
-		if err := cbor.Unmarshal(list, &left); err != nil {
-			return Checkpoint{}, fmt.Errorf("checkpoint %s: omissions: %v: %w", cp.ID, err, cas.ErrCorrupt)
+		left, err := decodeOmissions(list)
+		if err != nil {
+			return Checkpoint{}, fmt.Errorf("checkpoint %s: %w", cp.ID, err)
 		}
 		for _, o := range left {
 			cp.Omissions = append(cp.Omissions, Omission{Path: NewPath(o.Path), Why: o.Why})

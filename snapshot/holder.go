@@ -94,5 +94,6 @@ type Session interface {
 type Event struct {
 	Thread     string
 	Checkpoint string // published
+	Name       string // of the checkpoint; empty: unnamed
 	NewThread  bool   // its first
 }

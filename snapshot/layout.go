@@ -9,6 +9,7 @@ import (
 	iofs "io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
@@ -119,9 +120,13 @@ func noStore(dir string) error {
 		return fmt.Errorf("open store %s: %w", dir, err)
 	}
 	for _, n := range names {
-		// What Create itself may have left when it was interrupted.
+		// What Create itself may have left when it was interrupted, or makes just
+		// now in another process.
+		if strings.HasPrefix(n.Name(), "."+storeFile+"-") {
+			continue
+		}
 		switch n.Name() {
-		case lockFile, journalDir, indexDir, cacheDir, "packs", "tmp":
+		case storeFile, lockFile, SocketFile, LogFile, journalDir, indexDir, cacheDir, "packs", "tmp":
 		default:
 			return WithHint(fmt.Errorf("%s holds %q: %w", dir, n.Name(), ErrNotAStore), "name an empty or missing directory with --store")
 		}

@@ -47,4 +47,9 @@ func readHolder(f *os.File) *LockedError {
 	return &LockedError{PID: n, Verb: verb}
 }
 
-func (l *storeLock) release() { _ = l.f.Close() }
+// release gives the store free. Closing alone would leave the lock to a child
+// that was forked at this moment, until it has begun its program.
+func (l *storeLock) release() {
+	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
+	_ = l.f.Close()
+}

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -27,14 +28,20 @@ func Mountpoints() ([]Mountpoint, error) {
 		return nil, fmt.Errorf("read the mount table: %w", err)
 	}
 	defer f.Close()
+	return parseMounts(f)
+}
+
+// parseMounts reads the format of proc_pid_mountinfo(5).
+func parseMounts(table io.Reader) ([]Mountpoint, error) {
 	var mounts []Mountpoint
-	lines := bufio.NewScanner(f)
+	lines := bufio.NewScanner(table)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		// proc_pid_mountinfo(5): id, parent, major:minor, root, mountpoint,
-		// options, optional fields, "-", type, source, super options.
+		// id, parent, major:minor, root, mountpoint, options, optional fields, "-",
+		// type, source, super options. Only the space separates them: the other
+		// white space stands unescaped in names.
 		before, after, ok := strings.Cut(lines.Text(), " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
+		left, right := strings.Split(before, " "), strings.Split(after, " ")
 		if !ok || len(left) < 6 || len(right) < 2 || right[0] != MountType {
 			continue
 		}

@@ -43,11 +43,12 @@ func (h *localHolder) Resolve(ctx context.Context, ref string) (Checkpoint, erro
 			return Checkpoint{}, err
 		}
 	}
-	if thread != "" {
+	found, err := h.byPrefix(ctx, ref)
+	if thread != "" && errors.Is(err, index.ErrCheckpointNotFound) {
 		err := fmt.Errorf("thread %s has no checkpoint named %s: %w", quoted(thread), quoted(ref[len(thread)+1:]), index.ErrCheckpointNotFound)
 		return Checkpoint{}, WithHint(err, "snapfs list %s shows its checkpoints", quoted(thread))
 	}
-	return h.byPrefix(ctx, ref)
+	return found, err
 }
 
 // notThere reports whether err says that something does not exist or could not.

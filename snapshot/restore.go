@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -42,14 +43,29 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 	if err != nil {
 		return RestoreResult{}, err
 	}
-	if Within(dir, s.dir) {
+	store, err := filepath.EvalSymlinks(s.dir)
+	if err != nil {
+		return RestoreResult{}, fmt.Errorf("store: %w", err)
+	}
+	if Within(dir, s.dir) || Within(realPath(dir), store) {
 		return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, inside the store: %w", opt.Dir, ErrRefused), "choose a directory outside of %s", s.dir)
 	}
 	res, err := restore.Tree(ctx, s.blobs, s.trees, source(rec), dir, restore.Options{Files: files})
+	if errors.Is(err, restore.ErrNotEmpty) {
+		err = WithHint(err, "choose a directory that is missing or empty")
+	}
 	if err != nil {
 		return RestoreResult{}, fmt.Errorf("checkpoint %s: %w", cp.ID, err)
 	}
 	return RestoreResult{Checkpoint: cp, Result: res}, nil
+}
+
+// realPath resolves the links in a path of which the end may be missing.
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) {
+		return real
+	}
+	return filepath.Join(realPath(filepath.Dir(path)), filepath.Base(path))
 }
 
 // source is what a restore needs of a record.
@@ -71,6 +87,9 @@ func (s *Store) Cat(ctx context.Context, ref, path string, out io.Writer) error 
 	cp, rec, err := s.record(ctx, ref)
 	if err != nil {
 		return err
+	}
+	if path != "" && tree.CheckPath(path) != nil { // no fault of the tree's
+		return fmt.Errorf("%s in checkpoint %s: %w", quoted(path), cp.ID, tree.ErrNotFound)
 	}
 	e, err := s.trees.Find(ctx, rec.Root.Tree, path)
 	if err != nil {

@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fxamacker/cbor/v2"
-
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
@@ -103,9 +101,9 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		return SaveResult{}, err
 	}
 	if len(got.Left) > 0 {
-		list, err := cbor.Marshal(got.Left)
+		list, err := encodeOmissions(got.Left)
 		if err != nil {
-			return SaveResult{}, fmt.Errorf("encode omissions: %w", err)
+			return SaveResult{}, err
 		}
 		if rec.Omissions, err = putSmall(ctx, w, list); err != nil {
 			return SaveResult{}, err

@@ -142,7 +142,7 @@ func (s *localSession) Publish(ctx context.Context, req PublishRequest) (Checkpo
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	s.h.notify(Event{Thread: cp.Thread, Checkpoint: cp.ID, NewThread: s.isNew})
+	s.h.notify(Event{Thread: cp.Thread, Checkpoint: cp.ID, Name: cp.Name, NewThread: s.isNew})
 	s.mu.Lock()
 	s.head, s.isNew = cp.ID, false
 	s.mu.Unlock()

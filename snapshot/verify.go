@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
@@ -30,7 +32,11 @@ type VerifyResult struct {
 // of every pack is read and hashed too. Findings are not errors: an error says
 // that Verify itself could not go on.
 func (s *Store) Verify(ctx context.Context, opt VerifyOptions, report func(problem string) error) (VerifyResult, error) {
-	v := &verifier{s: s, ctx: ctx, report: report, lies: map[cas.Key]bool{}, checked: map[cas.Key]bool{}}
+	// Packs that are open and objects that are decoded already would hide what
+	// has become of their files.
+	fresh := New(s.dir, s.holder, Options{Logger: s.log})
+	defer fresh.blobs.Close()
+	v := &verifier{s: fresh, ctx: ctx, report: report, lies: map[cas.Key]bool{}, checked: map[cas.Key]bool{}}
 	if err := v.run(opt); err != nil {
 		return VerifyResult{}, err
 	}
@@ -47,44 +53,56 @@ type verifier struct {
 }
 
 func (v *verifier) run(opt VerifyOptions) error {
+	// The checkpoints before the packs: what is published meanwhile has packs
+	// that were not seen.
+	cps, err := v.checkpoints(opt.Ref)
+	if err != nil {
+		return err
+	}
 	if err := v.packs(opt.Data); err != nil {
 		return err
 	}
-	if opt.Ref != "" {
-		cp, err := v.s.Resolve(v.ctx, opt.Ref)
+	if opt.Ref == "" {
+		problems, err := v.s.holder.Check(v.ctx)
 		if err != nil {
 			return err
 		}
-		return v.checkpoint(cp)
+		for _, p := range problems {
+			if err := v.report("index: " + p); err != nil {
+				return err
+			}
+		}
 	}
-	problems, err := v.s.holder.Check(v.ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range problems {
-		if err := v.report("index: " + p); err != nil {
+	for _, cp := range cps {
+		if err := v.checkpoint(cp); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// checkpoints returns the one that is asked for, or all.
+func (v *verifier) checkpoints(ref string) ([]Checkpoint, error) {
+	if ref != "" {
+		cp, err := v.s.Resolve(v.ctx, ref)
+		return []Checkpoint{cp}, err
+	}
 	threads, err := v.s.Threads(v.ctx, Page{})
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var all []Checkpoint
 	for _, t := range threads {
 		cps, err := v.s.Checkpoints(v.ctx, t.ID, Page{})
 		if errors.Is(err, index.ErrThreadNotFound) {
 			continue // deleted meanwhile
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, cp := range cps {
-			if err := v.checkpoint(cp); err != nil {
-				return err
-			}
-		}
+		all = append(all, cps...)
 	}
-	return nil
+	return all, nil
 }
 
 // packs reads the footers, or every byte, of all packs.
@@ -145,10 +163,20 @@ func (v *verifier) checkpoint(cp Checkpoint) error {
 		{"policy", cas.Records, rec.Policy},
 		{"omissions", cas.Records, rec.Omissions},
 	}
+	links := map[string]int{} // path -> group
 	for _, l := range lists {
 		data, err := v.s.small(v.ctx, l.ns, l.blob)
 		if err == nil && l.what == "hard links" && len(data) > 0 {
-			_, err = tree.DecodeLinks(data)
+			var groups [][]string
+			groups, err = tree.DecodeLinks(data)
+			for i, group := range groups {
+				for _, path := range group {
+					links[path] = i
+				}
+			}
+		}
+		if err == nil && l.what == "omissions" && len(data) > 0 {
+			_, err = decodeOmissions(data)
 		}
 		if err != nil {
 			if err := bad(l.what, err); err != nil {
@@ -166,20 +194,38 @@ func (v *verifier) checkpoint(cp Checkpoint) error {
 	if err := tree.Verify(v.ctx, v.s.trees, rec.Root.Tree); err != nil {
 		return bad("tree", err)
 	}
-	return v.files(rec, bad)
+	return v.files(rec, links, bad)
 }
 
-// files looks for the content of every file of a tree.
-func (v *verifier) files(rec index.Record, bad func(string, error) error) error {
+// files looks for the content of every file of a tree, and whether the paths
+// that are hard links of one file can be that.
+func (v *verifier) files(rec index.Record, links map[string]int, bad func(string, error) error) error {
 	totals := tree.Totals{}
-	err := v.s.walkFiles(v.ctx, rec.Root.Tree, &totals, func(path string, b cas.Blob) error {
-		if err := v.blob(b); err != nil {
+	seen := map[int]tree.Entry{} // by group: one member's entry without its name
+	err := v.s.walkFiles(v.ctx, rec.Root.Tree, &totals, func(path string, e tree.Entry) error {
+		if err := v.blob(cas.Blob{Hash: e.Hash, Size: int64(e.Size)}); err != nil {
 			return bad(quoted(path), err)
+		}
+		group, ok := links[path]
+		if !ok {
+			return nil
+		}
+		delete(links, path)
+		e.Name = ""
+		if first, ok := seen[group]; !ok {
+			seen[group] = e
+		} else if first != e {
+			return bad(quoted(path), fmt.Errorf("differs from another hard link of the same file: %w", cas.ErrCorrupt))
 		}
 		return nil
 	})
 	if err != nil {
 		return bad("tree", err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(links)) {
+		if err := bad("hard links", fmt.Errorf("%s is no file of the tree: %w", quoted(path), cas.ErrCorrupt)); err != nil {
+			return err
+		}
 	}
 	if totals.Files != rec.Totals.Files || totals.Dirs != rec.Totals.Dirs || totals.Bytes != rec.Totals.Bytes {
 		return bad("record", fmt.Errorf("its counts are not those of its tree: %w", cas.ErrCorrupt))
@@ -188,7 +234,7 @@ func (v *verifier) files(rec index.Record, bad func(string, error) error) error 
 }
 
 // walkFiles calls fn for every regular file of a tree and counts entries.
-func (s *Store) walkFiles(ctx context.Context, root cas.Hash, totals *tree.Totals, fn func(path string, b cas.Blob) error) error {
+func (s *Store) walkFiles(ctx context.Context, root cas.Hash, totals *tree.Totals, fn func(path string, e tree.Entry) error) error {
 	return tree.Walk(ctx, s.trees, root, func(path string, e tree.Entry) error {
 		switch e.Kind {
 		case tree.Dir:
@@ -196,7 +242,7 @@ func (s *Store) walkFiles(ctx context.Context, root cas.Hash, totals *tree.Total
 		case tree.File:
 			totals.Files++
 			totals.Bytes += e.Size
-			return fn(path, cas.Blob{Hash: e.Hash, Size: int64(e.Size)})
+			return fn(path, e)
 		default:
 			totals.Files++
 		}

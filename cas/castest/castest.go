@@ -28,7 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) cas.Store) {
 		{"CloseDropsTheRest", closeDropsTheRest},
 		{"StoredOnce", storedOnce},
 		{"ReadAppends", readAppends},
-		{"TooLarge", tooLarge},
+		{"Refused", refused},
 		{"Concurrent", concurrent},
 		{"Blobs", blobs},
 		{"BlobEdit", blobEdit},
@@ -150,11 +150,19 @@ func readAppends(t *testing.T, s cas.Store) {
 	require.True(t, bytes.Equal(bytes.Join([][]byte{[]byte("head"), raw.Data, packed.Data}, nil), got))
 }
 
-func tooLarge(t *testing.T, s cas.Store) {
+// A Put that is refused takes none of its objects, and the writer goes on.
+func refused(t *testing.T, s cas.Store) {
 	w, err := s.NewWriter(t.Context())
 	require.NoError(t, err)
 	defer w.Close()
-	require.ErrorIs(t, w.Put(t.Context(), cas.NewObject(cas.Files, cas.Data, make([]byte, cas.MaxObject+1))), cas.ErrTooLarge)
+	good := cas.NewObject(cas.Files, cas.Data, []byte("good"))
+	require.ErrorIs(t, w.Put(t.Context(), good, cas.NewObject(cas.Files, cas.Data, make([]byte, cas.MaxObject+1))), cas.ErrTooLarge)
+	require.Error(t, w.Put(t.Context(), good, cas.Object{Key: cas.Key{NS: 99}, Kind: cas.Data}))
+	require.Error(t, w.Put(t.Context(), good, cas.Object{Key: good.Key, Kind: 99}))
+	require.NoError(t, w.Put(t.Context(), good))
+	require.NoError(t, w.Flush(t.Context()))
+	_, err = s.Read(t.Context(), good.Key, nil)
+	require.NoError(t, err)
 }
 
 // concurrent has several writers store overlapping objects while readers read

@@ -39,6 +39,9 @@ func checkPackHeader(b []byte) error {
 	if v := binary.LittleEndian.Uint32(b[8:]); v != packVersion {
 		return fmt.Errorf("pack of version %d, this snapfs reads version %d: %w", v, packVersion, cas.ErrCorrupt)
 	}
+	if binary.LittleEndian.Uint32(b[12:]) != 0 {
+		return fmt.Errorf("pack header: reserved bytes are set: %w", cas.ErrCorrupt)
+	}
 	return nil
 }
 

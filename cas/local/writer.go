@@ -82,6 +82,14 @@ func (w *writer) fail(err error) error {
 // claim returns those objects that neither the store has nor this writer has
 // taken before, and takes them.
 func (w *writer) claim(ctx context.Context, objs []cas.Object) ([]cas.Object, error) {
+	for _, o := range objs {
+		if len(o.Data) > cas.MaxObject {
+			return nil, fmt.Errorf("%s: object of %d bytes: %w", o.Key, len(o.Data), cas.ErrTooLarge)
+		}
+		if !o.Key.NS.Valid() || (o.Kind != cas.Data && o.Kind != cas.List) {
+			return nil, fmt.Errorf("%s: object of kind %d: %w", o.Key, o.Kind, cas.ErrCorrupt)
+		}
+	}
 	fresh := make([]cas.Object, 0, len(objs))
 	w.mu.Lock()
 	if err := w.usable(); err != nil {
@@ -89,10 +97,6 @@ func (w *writer) claim(ctx context.Context, objs []cas.Object) ([]cas.Object, er
 		return nil, err
 	}
 	for _, o := range objs {
-		if len(o.Data) > cas.MaxObject {
-			w.mu.Unlock()
-			return nil, fmt.Errorf("%s: object of %d bytes: %w", o.Key, len(o.Data), cas.ErrTooLarge)
-		}
 		if _, taken := w.claimed[o.Key]; !taken {
 			w.claimed[o.Key] = struct{}{}
 			fresh = append(fresh, o)

@@ -27,25 +27,28 @@ func run(ctx context.Context, args []string) int {
 }
 
 func newApp() *cli.App {
+	cli.FlagStringer = flagText
 	return &cli.App{
 		Name:      "snapfs",
 		Usage:     "keep what agents made: save workspaces as checkpoints, browse them as directories, restore them",
 		UsageText: "snapfs [flags] VERB [flags] ARGUMENTS",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "store", Usage: "`DIR` of the store", EnvVars: []string{"SNAPFS_STORE"}},
+			&cli.StringFlag{Name: "store", Usage: "the store's `DIR`", EnvVars: []string{"SNAPFS_STORE"}},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON: one document, or one a line for lists", EnvVars: []string{"SNAPFS_JSON"}},
 			&cli.BoolFlag{Name: "quiet", Usage: "no summaries on stderr"},
-			&cli.StringFlag{Name: "log-level", Value: "warn", Usage: "debug, info, warn or error", EnvVars: []string{"SNAPFS_LOG_LEVEL"}},
-			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "text or json", EnvVars: []string{"SNAPFS_LOG_FORMAT"}},
+			&cli.StringFlag{Name: "log-level", Value: "warn", Usage: "`LEVEL` of the log: debug, info, warn or error", EnvVars: []string{"SNAPFS_LOG_LEVEL"}},
+			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of the log: text or json", EnvVars: []string{"SNAPFS_LOG_FORMAT"}},
+			cli.HelpFlag,
 		},
-		Commands: []*cli.Command{
+		Commands: commands(
 			initCommand, saveCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand,
-			diffCommand, forkCommand, verifyCommand, statsCommand, versionCommand,
-		},
+			diffCommand, forkCommand, verifyCommand, statsCommand, versionCommand, helpCommand,
+		),
 		DisableSliceFlagSeparator: true,
 		HideVersion:               true,
+		HideHelpCommand:           true,                         // there is one of our own
 		ExitErrHandler:            func(*cli.Context, error) {}, // report does it
-		OnUsageError:              func(_ *cli.Context, err error, _ bool) error { return usage(err) },
+		OnUsageError:              wrongFlag,
 		CommandNotFound:           nil,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
@@ -55,6 +58,23 @@ func newApp() *cli.App {
 		},
 	}
 }
+
+// commands makes verbs report a wrong flag as the program itself does: the flag
+// library does not hand that down.
+func commands(verbs ...*cli.Command) []*cli.Command {
+	all := make([]*cli.Command, len(verbs))
+	for i, v := range verbs {
+		verb := *v
+		verb.OnUsageError = wrongFlag
+		verb.UsageText = strings.TrimSpace("snapfs " + verb.Name + " [flags] " + verb.ArgsUsage)
+		verb.HideHelpCommand = true
+		all[i] = &verb
+	}
+	return all
+}
+
+// wrongFlag is what becomes of a flag that does not exist or lacks its value.
+func wrongFlag(_ *cli.Context, err error, _ bool) error { return usagef("%w", err) }
 
 // storeDir says where the store is.
 func storeDir(c *cli.Context) (string, error) {

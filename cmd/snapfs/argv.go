@@ -23,7 +23,7 @@ func reorder(app *cli.App, args []string) []string {
 		}
 	}
 	var before, after, rest []string
-	verb := ""
+	verb, help := "", false
 	for i := 1; i < len(args); i++ {
 		arg := args[i]
 		switch {
@@ -38,9 +38,15 @@ func reorder(app *cli.App, args []string) []string {
 			}
 		default:
 			name, _, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+			if slices.Contains(cli.HelpFlag.Names(), name) {
+				help = true
+				continue
+			}
 			taken := []string{arg}
-			if values[name] && !given && i+1 < len(args) {
-				i++
+			if values[name] && !given {
+				if i++; i == len(args) {
+					return withoutValue(args[0], verb, arg, global[name])
+				}
 				taken = append(taken, args[i])
 			}
 			if global[name] {
@@ -49,6 +55,9 @@ func reorder(app *cli.App, args []string) []string {
 				after = append(after, taken...)
 			}
 		}
+	}
+	if help { // and nothing else, which the flag library would take for a topic
+		return slices.DeleteFunc([]string{args[0], verb, "--help"}, func(s string) bool { return s == "" })
 	}
 	out := append([]string{args[0]}, before...)
 	if verb == "" {
@@ -59,6 +68,15 @@ func reorder(app *cli.App, args []string) []string {
 		out = append(append(out, "--"), rest...)
 	}
 	return out
+}
+
+// withoutValue leaves nothing behind a last flag that lacks its value, so that
+// the flag library does not take an argument for it.
+func withoutValue(program, verb, flag string, global bool) []string {
+	if global || verb == "" {
+		return []string{program, flag}
+	}
+	return []string{program, verb, flag}
 }
 
 func names(flags []cli.Flag) map[string]bool {

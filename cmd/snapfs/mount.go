@@ -43,14 +43,25 @@ func mount(c *cli.Context) error {
 	if c.Bool("foreground") {
 		return serve(c, req, func(error) {})
 	}
-	holder, err := client.Dial(c.Context, dir)
-	if errors.Is(err, client.ErrNoDaemon) {
+	err = addMount(c, dir, req)
+	if ended(err) {
 		return startDaemon(c, dir, req)
 	}
+	return err
+}
+
+// addMount has the store's daemon mount.
+func addMount(c *cli.Context, dir string, req snapshot.MountRequest) error {
+	holder, err := client.Dial(c.Context, dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(holder.Mount(c.Context, req), holder.Close())
+}
+
+// ended reports whether err says that there is no daemon, or none much longer.
+func ended(err error) bool {
+	return errors.Is(err, client.ErrNoDaemon) || errors.Is(err, client.ErrClosing)
 }
 
 // mountRequest makes the mountpoint a path that means the same to the daemon.

@@ -23,7 +23,7 @@ var saveCommand = &cli.Command{
 		includeFlag,
 		excludeFlag,
 		&cli.BoolFlag{Name: "no-default-excludes", Usage: "also what is left out by default (node_modules, .git, .env ...)"},
-		&cli.StringFlag{Name: "compression", Value: "auto", Usage: "auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
+		&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
 		&cli.BoolFlag{Name: "force", Usage: "also a home directory or the root of the file system"},
 	},
 	Action: func(c *cli.Context) error {

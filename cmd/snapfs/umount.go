@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	iofs "io/fs"
 
 	"github.com/urfave/cli/v2"
 
@@ -28,6 +29,9 @@ var umountCommand = &cli.Command{
 
 func umount(c *cli.Context) error {
 	at, err := realMountpoint(c.Args().First())
+	if errors.Is(err, iofs.ErrNotExist) {
+		return fmt.Errorf("no snapfs mount at %s: %w", c.Args().First(), snapshot.ErrNotMounted)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,35 @@
+# make build   bin/snapfs
+# make demo    a tour of the program, on a store and a workspace of its own
+# make test    all checks and all tests
+# make check   what needs no run of the tests: gofmt, vet, staticcheck, go.mod
+# make fuzz    every fuzz target for FUZZTIME each
+# make soak    the tests again and again, and long fuzzing: hours
+
+FUZZTIME ?= 10s
+SOAKTIME ?= 10m
+SOAKRUNS ?= 20
+
+.PHONY: build demo test check fuzz soak
+
+build:
+	go build -o bin/snapfs ./cmd/snapfs
+
+demo: build
+	scripts/demo.sh
+
+test: check
+	scripts/setup.sh
+	go test -race ./...
+
+check:
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
+	go vet ./...
+	go tool staticcheck ./...
+	go mod tidy -diff
+
+fuzz:
+	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+soak:
+	go test -race -count=$(SOAKRUNS) -timeout=0 ./...
+	FUZZTIME=$(SOAKTIME) scripts/fuzz.sh

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/fs"
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// programEnv makes the test binary be the program: a daemon is started by the
+// path of the binary, not by its name.
+const programEnv = "SNAPFS_TEST_PROGRAM"
+
+// patience bounds every wait of the scripts.
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) {
+	if os.Getenv(programEnv) != "" {
+		main()
+	}
+	testscript.Main(m, map[string]func(){"snapfs": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               setup,
+		Condition:           condition(t),
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code":    code,
+			"id":      keepID,
+			"damaged": damaged,
+			"until":   until,
+			"holds":   holds,
+			"signal":  signalProcess,
+			"same":    same,
+			"means":   means,
+		},
+	})
+}
+
+// setup gives every script a store and a home of its own, and ends whatever the
+// script leaves.
+func setup(env *testscript.Env) error {
+	store := filepath.Join(env.WorkDir, "store")
+	for name, value := range map[string]string{
+		"SNAPFS_STORE": store, programEnv: "1", "HOME": filepath.Join(env.WorkDir, "home"), "TZ": "UTC", "LC_ALL": "C",
+		"GOTRACEBACK": "all",
+	} {
+		env.Setenv(name, value)
+	}
+	state := &scriptState{store: store}
+	env.Values[stateKey{}] = state
+	env.Defer(func() {
+		if err := state.end(env.WorkDir); err != nil {
+			env.T().Log(err)
+			env.T().FailNow()
+		}
+	})
+	return os.Mkdir(filepath.Join(env.WorkDir, "home"), 0o755)
+}
+
+type stateKey struct{}
+
+// scriptState is what a script's commands share.
+type scriptState struct {
+	store   string
+	damaged bool     // Verify has to find something in the end
+	held    *os.File // the store's lock, while the script has it
+}
+
+func stateOf(ts *testscript.TestScript) *scriptState { return ts.Value(stateKey{}).(*scriptState) }
+
+// end takes the script's mounts away, ends its daemon, and verifies its store.
+func (s *scriptState) end(work string) error {
+	if s.held != nil {
+		release(s.held)
+	}
+	mounts, err := snapshot.Mountpoints()
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		if snapshot.Within(m.Mountpoint, work) {
+			_ = fs.Unmount(m.Mountpoint, true)
+		}
+	}
+	if err := s.endHolder(); err != nil {
+		return err
+	}
+	store, err := snapshot.Open(context.Background(), s.store, snapshot.Options{Verb: "test"})
+	if errors.Is(err, snapshot.ErrNoStore) || errors.Is(err, snapshot.ErrNotAStore) || errors.Is(err, snapshot.ErrNewerStore) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var found []string
+	_, err = store.Verify(context.Background(), snapshot.VerifyOptions{Data: true}, func(problem string) error {
+		found = append(found, problem)
+		return nil
+	})
+	if err == nil && s.damaged != (len(found) > 0) {
+		err = fmt.Errorf("verify found %q", found)
+	}
+	return errors.Join(err, store.Close())
+}
+
+// endHolder ends whoever still has the store: a daemon whose mount was taken away
+// ends by itself, or is killed.
+func (s *scriptState) endHolder() error {
+	deadline := time.Now().Add(patience)
+	for {
+		store, err := snapshot.Open(context.Background(), s.store, snapshot.Options{Verb: "test"})
+		var locked *snapshot.LockedError
+		if err == nil {
+			return store.Close()
+		}
+		if !errors.As(err, &locked) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("killed: %w", err), syscall.Kill(locked.PID, syscall.SIGKILL))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// condition says what this machine can do.
+func condition(t *testing.T) func(string) (bool, error) {
+	fuse := canMount()
+	if !fuse && os.Getenv("SNAPFS_NEED_FUSE") == "1" {
+		t.Fatal("FUSE is needed: no /dev/fuse, or no fusermount3")
+	}
+	return func(cond string) (bool, error) {
+		switch cond {
+		case "fuse":
+			return fuse, nil
+		case "root":
+			return os.Geteuid() == 0, nil
+		}
+		return false, fmt.Errorf("unknown condition %q", cond)
+	}
+}
+
+func canMount() bool {
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	_ = f.Close()
+	_, err = exec.LookPath("fusermount3")
+	return os.Geteuid() == 0 || err == nil
+}
+
+// code N PROGRAM ARGUMENTS... runs a program, which has to end with exit code N.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N PROGRAM ARGUMENTS...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	got := 0
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(got) != args[0] {
+		ts.Fatalf("exit code %d, want %s", got, args[0])
+	}
+}
+
+// id NAME keeps the only line of the last stdout in the variable NAME.
+func keepID(ts *testscript.TestScript, neg bool, args []string) {
+	out := ts.ReadFile("stdout")
+	line, rest, ok := strings.Cut(out, "\n")
+	if neg || len(args) != 1 || !ok || line == "" || rest != "" {
+		ts.Fatalf("not one line: %q", out)
+	}
+	ts.Setenv(args[0], line)
+}
+
+// damaged FILE TEXT changes one byte of the packs where TEXT is, so that verify
+// has to find it.
+func damaged(ts *testscript.TestScript, neg bool, args []string) {
+	packs, err := filepath.Glob(filepath.Join(stateOf(ts).store, "packs/*/*.pack"))
+	ts.Check(err)
+	found := false
+	for _, path := range packs {
+		data, err := os.ReadFile(path)
+		ts.Check(err)
+		if at := strings.Index(string(data), args[0]); at >= 0 {
+			data[at] ^= 1
+			found = true
+			ts.Check(os.Chmod(path, 0o600))
+			ts.Check(os.WriteFile(path, data, 0o600))
+		}
+	}
+	if neg || !found {
+		ts.Fatalf("no pack holds %q", args[0])
+	}
+	stateOf(ts).damaged = true
+}
+
+// [!] until PATTERN [TEXT] waits until a file exists, and has the text in it, or
+// with "until free" until nobody has the store.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	deadline := time.Now().Add(patience)
+	for {
+		done := false
+		if args[0] == "free" {
+			f, err := os.Open(filepath.Join(stateOf(ts).store, "lock"))
+			ts.Check(err)
+			done = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+			release(f)
+		} else {
+			paths, err := filepath.Glob(ts.MkAbs(args[0]))
+			ts.Check(err)
+			done = len(paths) > 0
+			if done && len(args) > 1 {
+				data, err := os.ReadFile(paths[0])
+				done = err == nil && strings.Contains(string(data), args[1])
+			}
+		}
+		if done != neg {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("waited for %q in vain", args)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// holds takes the store's lock, as a verb that does not serve has it, until the
+// script says "! holds".
+func holds(ts *testscript.TestScript, neg bool, args []string) {
+	state := stateOf(ts)
+	if neg || len(args) > 0 {
+		release(state.held)
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(state.store, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	ts.Check(err)
+	state.held = f
+	ts.Check(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	ts.Check(f.Truncate(0))
+	_, err = f.WriteAt(fmt.Appendf(nil, "%d save\n", os.Getpid()), 0)
+	ts.Check(err)
+}
+
+// release gives a lock free, also if another script forks at this moment.
+func release(f *os.File) {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	_ = f.Close()
+}
+
+// signal NAME sends a signal to whoever has the store.
+func signalProcess(ts *testscript.TestScript, neg bool, args []string) {
+	sig := unix.SignalNum("SIG" + args[0])
+	if neg || len(args) != 1 || sig == 0 {
+		ts.Fatalf("usage: signal NAME")
+	}
+	data, err := os.ReadFile(filepath.Join(stateOf(ts).store, "lock"))
+	ts.Check(err)
+	pid, _, _ := strings.Cut(string(data), " ")
+	n, err := strconv.Atoi(pid)
+	ts.Check(err)
+	if n == os.Getpid() {
+		ts.Fatalf("the test itself has the store")
+	}
+	ts.Check(syscall.Kill(n, sig))
+}
+
+// same DIR DIR compares two trees with diff(1): contents, links and names.
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	err := ts.Exec("diff", "-r", "--no-dereference", args[0], args[1])
+	if (err != nil) != neg {
+		ts.Fatalf("diff: %v", err)
+	}
+}
+
+// means ID REF... requires that every reference means the checkpoint.
+func means(ts *testscript.TestScript, neg bool, args []string) {
+	for _, ref := range args[1:] {
+		ts.Check(ts.Exec("snapfs", "show", "--json", ref))
+		if out := ts.ReadFile("stdout"); neg || !strings.HasPrefix(out, `{"id":"`+args[0]+`",`) {
+			ts.Fatalf("%s means %s", ref, out)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package fs_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// packs lists a store's packs.
+func packs(t *testing.T, store string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(store, "packs/*/*.pack"))
+	require.NoError(t, err)
+	return all
+}
+
+// flip changes one byte of a pack, where it holds a text.
+func flip(t *testing.T, store, text string) {
+	t.Helper()
+	found := 0
+	for _, path := range packs(t, store) {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for at := bytes.Index(data, []byte(text)); at >= 0; at = bytes.Index(data, []byte(text)) {
+			data[at] ^= 1
+			found++
+		}
+		require.NoError(t, os.Chmod(path, 0o600))
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+	}
+	require.NotZero(t, found, "no pack holds %q", text)
+}
+
+// TestDamagedContent: a file whose record is damaged cannot be read; its
+// neighbours can.
+func TestDamagedContent(t *testing.T) {
+	d := start(t)
+	d.damaged = true
+	large := strings.Repeat("filler of a file of several chunks..", 1<<17) + "MARK TWO"
+	ws := write(t, map[string]string{"bad": "MARK ONE", "good": "fine", "large": large})
+	cp := d.save(snapshot.SaveOptions{Workspace: ws, Thread: "t", Compression: local.Off})
+	flip(t, d.dir, "MARK ONE")
+	flip(t, d.dir, "MARK TWO")
+	files := dirOf(d.mount(), cp)
+	for range 2 {
+		for _, name := range []string{"bad", "large"} {
+			_, err := os.ReadFile(filepath.Join(files, name))
+			require.ErrorIs(t, err, unix.EIO, name)
+		}
+		data, err := os.ReadFile(files + "/good")
+		require.NoError(t, err)
+		require.Equal(t, "fine", string(data))
+	}
+	// Up to the damaged chunk all is well.
+	f, err := os.Open(files + "/large")
+	require.NoError(t, err)
+	head := make([]byte, 4096)
+	_, err = f.ReadAt(head, 0)
+	require.NoError(t, err)
+	require.Equal(t, large[:4096], string(head))
+	require.NoError(t, f.Close())
+	require.Contains(t, d.log.String(), `msg="request failed" mountpoint=`)
+	require.Contains(t, d.log.String(), `errno="5=input/output error"`)
+	require.Contains(t, d.log.String(), "request=read")
+}
+
+// TestDamagedDirectory: one that cannot be read is an error, never an empty
+// directory or a name that does not exist.
+func TestDamagedDirectory(t *testing.T) {
+	d := start(t)
+	d.damaged = true
+	cp := d.save(snapshot.SaveOptions{Workspace: write(t, map[string]string{"sub/NAME OF A FILE": "1", "good": "2"}), Thread: "t", Compression: local.Off})
+	flip(t, d.dir, "NAME OF A FILE")
+	files := dirOf(d.mount(), cp)
+	for range 2 {
+		_, err := os.ReadDir(files + "/sub")
+		require.ErrorIs(t, err, unix.EIO)
+		for _, name := range []string{"NAME OF A FILE", "nothing"} {
+			_, err = os.Lstat(filepath.Join(files, "sub", name))
+			require.ErrorIs(t, err, unix.EIO)
+		}
+		require.EqualValues(t, unix.S_IFDIR, stat(t, files+"/sub").Mode&unix.S_IFMT)
+		require.FileExists(t, files+"/good")
+	}
+}
+
+// TestMissingPack: what was saved and is not there any more is an error, too.
+func TestMissingPack(t *testing.T) {
+	d := start(t)
+	d.damaged = true
+	cp := d.save(snapshot.SaveOptions{Workspace: write(t, map[string]string{"sub/f": "1"}), Thread: "t"})
+	for _, path := range packs(t, d.dir) {
+		require.NoError(t, os.Remove(path))
+	}
+	files := dirOf(d.mount(), cp)
+	for _, path := range []string{files, files + "/sub", filepath.Dir(files) + "/checkpoint.json"} {
+		_, err := os.Lstat(path)
+		require.ErrorIs(t, err, unix.EIO, path)
+	}
+	require.Contains(t, d.log.String(), "request failed")
+}

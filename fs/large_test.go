@@ -1,0 +1,158 @@
+package fs_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// shm makes a directory in memory, removed with the test.
+func shm(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "snapfs-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// TestLargeDirectory: as many files as a folder of a real node_modules has are
+// listed fully, and each once.
+func TestLargeDirectory(t *testing.T) {
+	const files = 43_009
+	d := start(t)
+	ws := shm(t)
+	want := make(map[string]bool, files)
+	for i := range files {
+		name := fmt.Sprintf("file-%d.js", i)
+		want[name] = true
+		require.NoError(t, os.WriteFile(filepath.Join(ws, name), nil, 0o644))
+	}
+	root := open(t, dirOf(d.mount(), d.save(snapshot.SaveOptions{Workspace: ws, Thread: "t"})))
+	quiet := false
+	for range 3 {
+		before := d.requests()
+		left := make(map[string]bool, files)
+		for name := range want {
+			left[name] = true
+		}
+		numbers := make(map[uint64]bool, files)
+		for _, e := range dirents(t, fmt.Sprintf("/proc/self/fd/%d", fdOf(t, root))) {
+			require.False(t, numbers[e.ino] && e.name != "." && e.name != "..", "number %d twice", e.ino)
+			numbers[e.ino] = true
+			if e.name != "." && e.name != ".." {
+				require.True(t, left[e.name], "%s twice, or never saved", e.name)
+				delete(left, e.name)
+			}
+		}
+		require.Empty(t, left)
+		quiet = quiet || maps.Equal(before, d.requests())
+	}
+	require.True(t, quiet, "every pass over the listing asks for it")
+	st, err := d.store.Stats(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, st.Mounts[0].Inodes, files)
+}
+
+// pattern is size bytes that do not compress.
+func pattern(seed uint64, size int) []byte {
+	var key [32]byte
+	key[0], key[1] = byte(seed), byte(seed>>8)
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8(key).Read(data)
+	return data
+}
+
+// TestLargeFile: one of many chunks, with holes, read from the start, from
+// anywhere, and by many at once.
+func TestLargeFile(t *testing.T) {
+	const size = 40 << 20
+	d := start(t)
+	ws := shm(t)
+	want := pattern(1, size)
+	clear(want[5<<20 : 17<<20])
+	clear(want[30<<20+100 : 33<<20+77])
+	f, err := os.Create(ws + "/large")
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(size))
+	for _, part := range [][2]int{{0, 5 << 20}, {17 << 20, 30<<20 + 100}, {33<<20 + 77, size}} {
+		_, err := f.WriteAt(want[part[0]:part[1]], int64(part[0]))
+		require.NoError(t, err)
+	}
+	require.NoError(t, f.Close())
+	cp := d.save(snapshot.SaveOptions{Workspace: ws, Thread: "t"})
+	require.Less(t, cp.NewBytes, int64(27<<20), "zeros were stored")
+
+	file := dirOf(d.mount(), cp) + "/large"
+	require.EqualValues(t, size, stat(t, file).Size)
+	cold, err := os.Open(file) // random reads first: nothing is known yet
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		off, n := r.IntN(size), 1+r.IntN(200_000)
+		buf := make([]byte, n)
+		got, err := cold.ReadAt(buf, int64(off))
+		if off+n > size {
+			require.ErrorIs(t, err, io.EOF)
+		} else {
+			require.NoError(t, err)
+		}
+		require.Equal(t, min(n, size-off), got)
+		require.True(t, bytes.Equal(want[off:off+got], buf[:got]), "%d bytes at %d", n, off)
+	}
+	require.NoError(t, cold.Close())
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got))
+}
+
+// TestParallelReaders: sixteen at once, no error and no wrong byte.
+func TestParallelReaders(t *testing.T) {
+	d := start(t)
+	ws := shm(t)
+	const files = 400
+	bytesOf := pattern(7, 9<<20)
+	content := func(i int) []byte { return bytesOf[i*1000:][:i*i%150_000] }
+	for i := range files {
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/f%d", ws, i), content(i), 0o644))
+	}
+	require.NoError(t, os.WriteFile(ws+"/large", bytesOf, 0o644))
+	dir := dirOf(d.mount(), d.save(snapshot.SaveOptions{Workspace: ws, Thread: "t"}))
+	var g errgroup.Group
+	var ready sync.WaitGroup
+	ready.Add(16)
+	for reader := range 16 {
+		g.Go(func() error {
+			ready.Done()
+			ready.Wait()
+			r := rand.New(rand.NewPCG(uint64(reader), 0))
+			for _, i := range r.Perm(files) {
+				got, err := os.ReadFile(fmt.Sprintf("%s/f%d", dir, i))
+				if err != nil {
+					return err
+				}
+				if !bytes.Equal(got, content(i)) {
+					return fmt.Errorf("f%d has other bytes", i)
+				}
+			}
+			got, err := os.ReadFile(dir + "/large")
+			if err == nil && !bytes.Equal(got, bytesOf) {
+				err = fmt.Errorf("large has other bytes")
+			}
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+}

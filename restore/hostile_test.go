@@ -1,0 +1,267 @@
+package restore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// patched stores a directory with bytes of its object replaced, as only somebody
+// who does not use our encoder makes it.
+func (m *memory) patched(t *testing.T, d dir, old, new string) Source {
+	t.Helper()
+	src := m.source(t, d)
+	data := m.objects[cas.Key{NS: cas.Trees, Hash: src.Root}]
+	require.Equal(t, 1, bytes.Count(data, []byte(old)))
+	require.Len(t, new, len(old))
+	obj := cas.NewObject(cas.Trees, cas.Data, bytes.Replace(data, []byte(old), []byte(new), 1))
+	require.NoError(t, m.Put(t.Context(), obj))
+	src.Root = obj.Key.Hash
+	return src
+}
+
+// TestHostileNames: a tree that would lead out of the target is damage, found
+// before anything is written.
+func TestHostileNames(t *testing.T) {
+	tests := map[string]struct {
+		tree     dir
+		old, new string
+	}{
+		"parent":            {dir{"XX": "x"}, "XX", ".."},
+		"itself":            {dir{"a": "1", "X": "x"}, "\x01X", "\x01."},
+		"absolute":          {dir{"XXXX": "x"}, "XXXX", "/etc"},
+		"with a slash":      {dir{"aXb": "x"}, "aXb", "a/b"},
+		"up and out":        {dir{"XX_pwned": "x"}, "XX_pwned", "../pwned"},
+		"NUL":               {dir{"aXb": "x"}, "aXb", "a\x00b"},
+		"parent as dir":     {dir{"XX": dir{"pwned": "x"}}, "XX", ".."},
+		"link and then dir": {dir{"aa": symlink("/tmp"), "ab": dir{"pwned": "x"}}, "ab", "aa"},
+		"file twice":        {dir{"aa": "1", "ab": "2"}, "ab", "aa"},
+		"wrong order":       {dir{"aa": "1", "ab": "2"}, "aa", "ac"},
+		"NUL in a target":   {dir{"l": symlink("aXb")}, "aXb", "a\x00b"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			eachTarget(t, func(t *testing.T, target string) {
+				m := newMemory()
+				_, err := m.restore(t, m.patched(t, test.tree, test.old, test.new), target)
+				require.ErrorIs(t, err, cas.ErrCorrupt)
+				require.ErrorIs(t, err, tree.ErrInvalid)
+			})
+		})
+	}
+}
+
+// TestLinksLeadWhereTheyWill: a symlink is text; nothing is written through it.
+func TestLinksLeadWhereTheyWill(t *testing.T) {
+	m := newMemory()
+	top := t.TempDir()
+	outside := filepath.Join(top, "outside")
+	require.NoError(t, os.Mkdir(outside, 0o755))
+	target := filepath.Join(top, "target")
+	src := m.source(t, dir{"a": symlink(outside), "b": symlink("../outside/new"), "f": "x", "g": "x"})
+	src.Links = m.links(t, []string{"a/f", "f"}, []string{"b", "g"})
+	_, err := m.restore(t, src, target)
+	require.ErrorIs(t, err, cas.ErrCorrupt, "a symlink among the hard links")
+
+	src.Links = m.links(t, []string{"a/f", "f"}, []string{"a/g", "g"})
+	_, err = m.restore(t, src, target)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": "-> " + outside, "b": "-> ../outside/new", "f": "x", "g": "x"}, list(t, target))
+	require.Empty(t, list(t, outside))
+}
+
+// TestHardLinkGroups: names that are not there are of no account, names that
+// cannot be one file are damage.
+func TestHardLinkGroups(t *testing.T) {
+	m := newMemory()
+	files := dir{"a": "1", "b": "1", "c": "1", "other": "2", "exe": m.file(t, 0o755, "1"), "d": dir{"e": "1", "f": "1"}}
+	sameFile := func(t *testing.T, target string, paths ...string) bool {
+		t.Helper()
+		for _, p := range paths[1:] {
+			if stat(t, filepath.Join(target, p)).Ino != stat(t, filepath.Join(target, paths[0])).Ino {
+				return false
+			}
+		}
+		return true
+	}
+	target := filepath.Join(t.TempDir(), "target")
+	src := m.source(t, files)
+	src.Links = m.links(t, []string{"a", "d/e", "d/f"}, []string{"b", "missing"}, []string{"c", "other/below", "x/y/z"})
+	res, err := m.restore(t, src, target)
+	require.NoError(t, err)
+	require.Equal(t, int64(7), res.Files)
+	require.True(t, sameFile(t, target, "a", "d/e", "d/f"))
+	require.Equal(t, uint64(3), uint64(stat(t, filepath.Join(target, "a")).Nlink))
+	require.Equal(t, uint64(1), uint64(stat(t, filepath.Join(target, "b")).Nlink))
+	require.Equal(t, int64(1e9), stat(t, filepath.Join(target, "d")).Mtim.Sec, "linking is not the last word on a directory's time")
+
+	for name, group := range map[string][]string{
+		"directory": {"a", "d"}, "other content": {"b", "other"}, "other mode": {"c", "exe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachTarget(t, func(t *testing.T, target string) {
+				src := m.source(t, files)
+				src.Links = m.links(t, group)
+				_, err := m.restore(t, src, target)
+				require.ErrorIs(t, err, cas.ErrCorrupt)
+				require.ErrorContains(t, err, group[1])
+			})
+		})
+	}
+	t.Run("no list at all", func(t *testing.T) {
+		eachTarget(t, func(t *testing.T, target string) {
+			src := m.source(t, files)
+			obj := cas.NewObject(cas.Trees, cas.Data, []byte("no list of hard links"))
+			require.NoError(t, m.Put(t.Context(), obj))
+			src.Links = cas.Blob{Hash: obj.Key.Hash, Size: int64(len(obj.Data))}
+			_, err := m.restore(t, src, target)
+			require.ErrorIs(t, err, cas.ErrCorrupt)
+		})
+	})
+}
+
+// TestDeepTree: directories below one another, up to the longest path and one
+// step further.
+func TestDeepTree(t *testing.T) {
+	m := newMemory()
+	nest := func(length int) (Source, string) {
+		step := strings.Repeat("d", 200)
+		path := ""
+		for len(path)+len(step)+1 < length {
+			path += step + "/"
+		}
+		leaf := strings.Repeat("f", length-len(path))
+		e := m.sub(t, 0o755, dir{leaf: "deep"})
+		for range strings.Count(path, "/") - 1 {
+			e = m.sub(t, 0o755, dir{step: e})
+		}
+		return m.source(t, dir{step: e}), path + leaf
+	}
+	src, path := nest(tree.MaxPath)
+	target := filepath.Join(t.TempDir(), "target")
+	res, err := m.restore(t, src, target)
+	require.NoError(t, err)
+	require.Equal(t, int64(4), res.Bytes)
+	require.Equal(t, int64(strings.Count(path, "/")), res.Dirs)
+	t.Chdir(target)
+	for _, name := range strings.Split(filepath.Dir(path), "/") { // the whole path is too long for one call
+		require.NoError(t, os.Chdir(name))
+	}
+	data, err := os.ReadFile(filepath.Base(path))
+	require.NoError(t, err)
+	require.Equal(t, "deep", string(data))
+
+	eachTarget(t, func(t *testing.T, target string) {
+		src, path := nest(tree.MaxPath + 1)
+		_, err := m.restore(t, src, target)
+		require.ErrorIs(t, err, cas.ErrCorrupt)
+		require.ErrorContains(t, err, path)
+	})
+}
+
+// TestTreeThatUnfolds: a few objects can stand for more directories than there
+// are atoms; whoever restores them can stop it.
+func TestTreeThatUnfolds(t *testing.T) {
+	eachTarget(t, func(t *testing.T, target string) {
+		m := newMemory()
+		e := m.sub(t, 0o755, dir{"f": "x"})
+		for range 60 {
+			e = m.sub(t, 0o755, dir{"a": e, "b": e})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := Tree(ctx, m, tree.NewReader(m, 1<<20), m.source(t, dir{"d": e}), target, Options{})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// TestPlantedLinks: while the restore goes on, somebody puts a symlink where a
+// directory is, or will be. Nothing is written behind it.
+func TestPlantedLinks(t *testing.T) {
+	for _, existing := range []bool{false, true} {
+		for _, victim := range []string{"hook", "later", "hook/sub", "last"} {
+			t.Run(fmt.Sprintf("%s existing %v", victim, existing), func(t *testing.T) {
+				m := newMemory()
+				top := t.TempDir()
+				outside := filepath.Join(top, "outside")
+				require.NoError(t, os.Mkdir(outside, 0o711))
+				before := stat(t, outside)
+				target := filepath.Join(top, "target")
+				if existing {
+					require.NoError(t, os.Mkdir(target, 0o755))
+				}
+				src := m.source(t, dir{
+					"hook":  dir{"f": "the first content that is read", "sub": dir{"s": "1", "deeper": dir{"t": "2"}}},
+					"later": dir{"x": "3", "y": dir{"z": "4"}},
+					"last":  "5",
+				})
+				planted := false
+				plant := onceFunc(func() {
+					root := target
+					if !existing {
+						stages, err := filepath.Glob(filepath.Join(top, ".snapfs-restore-*"))
+						require.NoError(t, err)
+						require.Len(t, stages, 1)
+						root = stages[0]
+					}
+					path := filepath.Join(root, victim)
+					require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+					_ = os.Rename(path, filepath.Join(top, "moved"))
+					planted = os.Symlink(outside, path) == nil
+				})
+				m.onRead = func(key cas.Key) error {
+					if key.NS == cas.Files {
+						plant()
+					}
+					return nil
+				}
+				_, err := m.restore(t, src, target)
+				require.Empty(t, list(t, outside))
+				after := stat(t, outside)
+				require.Equal(t, []any{before.Mode, before.Mtim}, []any{after.Mode, after.Mtim})
+				if planted && victim != "last" {
+					require.Error(t, err)
+				}
+				if err != nil && !existing {
+					require.NoDirExists(t, target)
+				}
+			})
+		}
+	}
+}
+
+// TestTargetMovedAway: a failed restore cleans up in the directory that it
+// filled, and not in what its path leads to by then.
+func TestTargetMovedAway(t *testing.T) {
+	m := newMemory()
+	src := sample(t, m)
+	top := t.TempDir()
+	target, moved, precious := filepath.Join(top, "target"), filepath.Join(top, "moved"), filepath.Join(top, "precious")
+	require.NoError(t, os.Mkdir(target, 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(precious, "a", "b"), 0o755))
+	swap := onceFunc(func() {
+		require.NoError(t, os.Rename(target, moved))
+		require.NoError(t, os.Symlink(precious, target))
+	})
+	m.onRead = func(key cas.Key) error {
+		if key.NS == cas.Files {
+			swap()
+			return cas.ErrCorrupt
+		}
+		return nil
+	}
+	_, err := m.restore(t, src, target)
+	require.ErrorIs(t, err, cas.ErrCorrupt)
+	require.Empty(t, list(t, moved))
+	require.Equal(t, map[string]string{"a": "/", "a/b": "/"}, list(t, precious))
+}
