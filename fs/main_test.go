@@ -210,7 +210,7 @@ func startAs(t *testing.T, dir, how string, args ...string) *daemon {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	d.cmd = exec.Command(self, append([]string{dir}, args...)...)
-	d.cmd.Env = append(os.Environ(), childEnv+"="+how)
+	d.cmd.Env = append(os.Environ(), childEnv+"="+how, "GORACE=atexit_sleep_ms=10") // else it sleeps for a second at its end
 	d.cmd.Dir = "/"
 	d.cmd.Stderr = &d.log
 	if how == childUser {

@@ -84,7 +84,7 @@ func TestLinksLeadWhereTheyWill(t *testing.T) {
 // cannot be one file are damage.
 func TestHardLinkGroups(t *testing.T) {
 	m := newMemory()
-	files := dir{"a": "1", "b": "1", "c": "1", "other": "2", "exe": m.file(t, 0o755, "1"), "d": dir{"e": "1", "f": "1"}}
+	files := dir{"a": "1", "b": "1", "c": "1", "other": "2", "exe": m.file(t, 0o755, "1"), "d": dir{"e": "1", "f": "1"}, "e1": dir{}, "e2": dir{}}
 	sameFile := func(t *testing.T, target string, paths ...string) bool {
 		t.Helper()
 		for _, p := range paths[1:] {
@@ -106,7 +106,7 @@ func TestHardLinkGroups(t *testing.T) {
 	require.Equal(t, int64(1e9), stat(t, filepath.Join(target, "d")).Mtim.Sec, "linking is not the last word on a directory's time")
 
 	for name, group := range map[string][]string{
-		"directory": {"a", "d"}, "other content": {"b", "other"}, "other mode": {"c", "exe"},
+		"directory": {"a", "d"}, "two directories": {"e1", "e2"}, "other content": {"b", "other"}, "other mode": {"c", "exe"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachTarget(t, func(t *testing.T, target string) {
@@ -114,7 +114,7 @@ func TestHardLinkGroups(t *testing.T) {
 				src.Links = m.links(t, group)
 				_, err := m.restore(t, src, target)
 				require.ErrorIs(t, err, cas.ErrCorrupt)
-				require.ErrorContains(t, err, group[1])
+				require.ErrorContains(t, err, "hard link")
 			})
 		})
 	}
@@ -185,11 +185,13 @@ func TestTreeThatUnfolds(t *testing.T) {
 	})
 }
 
-// TestPlantedLinks: while the restore goes on, somebody puts a symlink where a
-// directory is, or will be. Nothing is written behind it.
+// TestPlantedLinks: while the restore goes on, somebody puts a symlink where an
+// entry is, or will be. Nothing is written behind it. All is done in one
+// goroutine here, in the order of names, a directory's files last: by the first
+// read of a content, hook, hook/sub and hook/sub/deeper have been made.
 func TestPlantedLinks(t *testing.T) {
 	for _, existing := range []bool{false, true} {
-		for _, victim := range []string{"hook", "later", "hook/sub", "last"} {
+		for _, victim := range []string{"hook", "hook/sub", "hook/sub/deeper", "hook/f", "later", "later/y", "last"} {
 			t.Run(fmt.Sprintf("%s existing %v", victim, existing), func(t *testing.T) {
 				m := newMemory()
 				top := t.TempDir()
@@ -197,15 +199,11 @@ func TestPlantedLinks(t *testing.T) {
 				require.NoError(t, os.Mkdir(outside, 0o711))
 				before := stat(t, outside)
 				target := filepath.Join(top, "target")
-				if existing {
-					require.NoError(t, os.Mkdir(target, 0o755))
-				}
 				src := m.source(t, dir{
-					"hook":  dir{"f": "the first content that is read", "sub": dir{"s": "1", "deeper": dir{"t": "2"}}},
-					"later": dir{"x": "3", "y": dir{"z": "4"}},
-					"last":  "5",
+					"hook":  dir{"f": "3", "sub": dir{"s": "2", "deeper": dir{"t": "the first content that is read"}}},
+					"later": dir{"x": "4", "y": dir{"z": "5"}},
+					"last":  "6",
 				})
-				planted := false
 				plant := onceFunc(func() {
 					root := target
 					if !existing {
@@ -217,7 +215,11 @@ func TestPlantedLinks(t *testing.T) {
 					path := filepath.Join(root, victim)
 					require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 					_ = os.Rename(path, filepath.Join(top, "moved"))
-					planted = os.Symlink(outside, path) == nil
+					to := outside
+					if filepath.Base(victim) == "f" || victim == "last" { // a file to be
+						to = filepath.Join(outside, "made")
+					}
+					require.NoError(t, os.Symlink(to, path))
 				})
 				m.onRead = func(key cas.Key) error {
 					if key.NS == cas.Files {
@@ -225,14 +227,23 @@ func TestPlantedLinks(t *testing.T) {
 					}
 					return nil
 				}
-				_, err := m.restore(t, src, target)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				w := newWriter(ctx, cancel, m, tree.NewReader(m, 1<<20), &linkGroups{})
+				var err error
+				if existing {
+					require.NoError(t, os.Mkdir(target, 0o755))
+					_, err = w.inPlace(src, target, only(t, nil))
+				} else {
+					_, err = w.staged(src, target, only(t, nil))
+				}
+				require.Error(t, err)
 				require.Empty(t, list(t, outside))
 				after := stat(t, outside)
 				require.Equal(t, []any{before.Mode, before.Mtim}, []any{after.Mode, after.Mtim})
-				if planted && victim != "last" {
-					require.Error(t, err)
-				}
-				if err != nil && !existing {
+				if existing {
+					require.NoFileExists(t, filepath.Join(target, "hook/f"))
+				} else {
 					require.NoDirExists(t, target)
 				}
 			})

@@ -20,7 +20,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -92,11 +91,8 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := &writer{
-		ctx: ctx, cancel: cancel, store: store, reader: r, links: links,
-		tokens: make(chan struct{}, 2*runtime.GOMAXPROCS(0)), // creating a file waits for the disk
-		bufs:   sync.Pool{New: func() any { return new([]byte) }},
-	}
+	w := newWriter(ctx, cancel, store, r, links)
+	w.tokens = make(chan struct{}, 2*runtime.GOMAXPROCS(0)) // creating a file waits for the disk
 	if exists {
 		return w.inPlace(src, dir, opt.Files)
 	}
@@ -150,6 +146,10 @@ func (w *writer) staged(src Source, dir string, files *policy.Files) (res Result
 	defer root.close()
 	if err := root.clearDefaultACL(); err != nil {
 		return Result{}, err
+	}
+	// A default ACL of the parent may have kept us out of our own directory.
+	if err := unix.Fchmod(root.fd, 0o700); err != nil {
+		return Result{}, fmt.Errorf("restore beside %s: %w", dir, err)
 	}
 	if err := w.fill(root, src, files); err != nil {
 		return Result{}, err

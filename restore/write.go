@@ -31,13 +31,21 @@ type writer struct {
 	store  cas.Store
 	reader *tree.Reader
 	links  *linkGroups
-	tokens chan struct{} // one for each goroutine beside the first
+	tokens chan struct{} // one for each goroutine beside the first; nil: there are none
 	bufs   sync.Pool     // *[]byte
 
 	mu      sync.Mutex
 	result  Result
 	dirs    []dirMeta // made so far; their modes and times are set at the end
 	further []further // names to link once their files are there
+}
+
+// newWriter makes a writer that does all in one goroutine, until it gets tokens.
+func newWriter(ctx context.Context, cancel context.CancelCauseFunc, store cas.Store, r *tree.Reader, links *linkGroups) *writer {
+	return &writer{
+		ctx: ctx, cancel: cancel, store: store, reader: r, links: links,
+		bufs: sync.Pool{New: func() any { return new([]byte) }},
+	}
 }
 
 // dirMeta is a directory whose metadata waits until everything below it is there.

@@ -84,10 +84,11 @@ func TestACLThatCannotBeSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMemory()
 			hash := m.xattrs(t, tree.XAttr{Name: tree.ACLAccess, Value: test.acl}, tree.XAttr{Name: "user.x", Value: []byte("1")})
-			file, sub := m.file(t, test.mode, "x"), m.sub(t, test.mode, dir{})
+			const enter = 0o100
+			file, sub := m.file(t, test.mode, "x"), m.sub(t, test.mode|enter, dir{})
 			file.XAttrs, sub.XAttrs = hash, hash
 			src := m.source(t, dir{"d": dir{"file": file, "sub": sub}})
-			src.Stat.XAttrs, src.Stat.Mode = hash, test.mode
+			src.Stat.XAttrs, src.Stat.Mode = hash, test.mode|enter
 			target := filepath.Join(t.TempDir(), "target")
 			res, err := m.restore(t, src, target)
 			require.NoError(t, err)
@@ -98,7 +99,11 @@ func TestACLThatCannotBeSet(t *testing.T) {
 			}
 			require.ElementsMatch(t, []string{".", "d/file", "d/sub"}, paths)
 			for _, path := range []string{".", "d/file", "d/sub"} {
-				require.Equal(t, test.want, stat(t, filepath.Join(target, path)).Mode&0o7777, path)
+				want := test.want
+				if path != "d/file" {
+					want |= enter
+				}
+				require.Equal(t, want, stat(t, filepath.Join(target, path)).Mode&0o7777, path)
 				require.NotNil(t, xattr(t, filepath.Join(target, path), "user.x"))
 			}
 		})
@@ -117,6 +122,7 @@ func TestNothingIsInherited(t *testing.T) {
 	require.NoError(t, unix.Chmod(top, 0o2755))
 	existing := filepath.Join(top, "existing")
 	require.NoError(t, os.Mkdir(existing, 0o777))
+	require.NoError(t, os.Chmod(existing, 0o777)) // the ACL lets its owner not in
 	require.NotNil(t, xattr(t, existing, tree.ACLAccess))
 	require.NotNil(t, xattr(t, existing, tree.ACLDefault))
 

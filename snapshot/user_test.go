@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -118,12 +119,25 @@ func TestRootInAnothersStore(t *testing.T) {
 	require.Empty(t, asUser(t, "save", store, ws, "T").Err)
 	s, err := Open(t.Context(), store, Options{})
 	require.NoError(t, err)
-	write(t, ws, map[string]string{"y": "2"})
-	save(t, s, ws, "T")
+	// Only root can save this; everybody can restore it.
+	closed := filepath.Join(top, "closed")
+	write(t, closed, map[string]string{"none/sub/deeper/y": "2", "none/z": "3"})
+	for _, name := range []string{"none/sub/deeper/y", "none/sub/deeper", "none/sub", "none"} {
+		require.NoError(t, os.Chmod(filepath.Join(closed, name), 0))
+	}
+	cp := save(t, s, closed, "T")
 	require.NoError(t, s.Close())
+	require.NoError(t, filepath.WalkDir(store, func(path string, _ os.DirEntry, err error) error {
+		var st unix.Stat_t
+		require.NoError(t, errors.Join(err, unix.Lstat(path, &st)))
+		require.Equal(t, uint32(ordinary), st.Uid, path)
+		return nil
+	}))
 	write(t, ws, map[string]string{"z": "3"})
 	require.Empty(t, asUser(t, "save", store, ws, "T").Err)
-	require.Empty(t, asUser(t, "restore", store, "T@latest", filepath.Join(top, "dir")).Err)
+	dir := filepath.Join(top, "dir")
+	require.Empty(t, asUser(t, "restore", store, cp.ID, dir).Err)
+	require.Equal(t, look(t, closed), look(t, dir))
 	openStore(t, store)
 }
 

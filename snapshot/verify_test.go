@@ -108,6 +108,24 @@ func TestVerifyFindsLostPacks(t *testing.T) {
 	}
 }
 
+// TestVerifyTrustsNoCache: a tree that was read before its pack was lost is lost
+// all the same.
+func TestVerifyTrustsNoCache(t *testing.T) {
+	s, _ := unsound(t)
+	ws := filepath.Join(t.TempDir(), "ws")
+	write(t, ws, map[string]string{"only/directories/": ""})
+	cp := save(t, s, ws, "T")
+	restored(t, s, cp.ID)
+	for _, path := range packFiles(t, s) {
+		require.NoError(t, os.Remove(path))
+	}
+	var found []string
+	_, err := s.Verify(t.Context(), VerifyOptions{}, func(p string) error { found = append(found, p); return nil })
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], "checkpoint "+cp.ID+": record")
+}
+
 // TestDamagedFile: only its content is damaged. The restore names it and takes
 // everything back, and the rest of the checkpoint can be had without it.
 func TestDamagedFile(t *testing.T) {
