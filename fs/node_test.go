@@ -37,9 +37,12 @@ func TestCollidingNumbers(t *testing.T) {
 	dir := m
 	dir.Kind = tree.Dir
 	want = dir.ino(at)
+	different := dir
+	different.Mode++
 	f.inos[want] = &file{ino: want, at: at, meta: dir}
+	f.inos[want+1] = &shownDir{at: at, ino: want + 1, meta: different}
 	d := f.shown(at, dir)
-	require.Equal(t, want+1, d.ino)
+	require.Equal(t, want+2, d.ino)
 	require.Same(t, d, f.shown(at, dir))
 	require.NotSame(t, d, f.shown(placeOf("b"), dir))
 

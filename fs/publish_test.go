@@ -42,6 +42,7 @@ func TestPublishShowsAtOnce(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrNotExist)
 		}
 		var before unix.Stat_t
+		threads := stat(t, m+"/threads")
 		if round > 0 {
 			before = stat(t, thread)
 			require.Len(t, list(t, thread), round+2)
@@ -62,7 +63,8 @@ func TestPublishShowsAtOnce(t *testing.T) {
 		require.Contains(t, list(t, thread), id)
 		require.Contains(t, list(t, thread+"/by-name"), name)
 		require.Equal(t, []string{"t"}, list(t, m+"/threads"))
-		after := stat(t, thread)
+		after, above := stat(t, thread), stat(t, m+"/threads")
+		require.Greater(t, above.Mtim.Nano(), threads.Mtim.Nano())
 		require.Greater(t, after.Mtim.Nano(), before.Mtim.Nano())
 	}
 	// What is under a checkpoint never changes.
