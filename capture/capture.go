@@ -64,8 +64,14 @@ func (e *ProblemsError) Error() string {
 	return b.String()
 }
 
-// Unwrap makes the error an [ErrUnsavable].
-func (e *ProblemsError) Unwrap() error { return ErrUnsavable }
+// Unwrap makes the error an [ErrUnsavable], and what its problems are.
+func (e *ProblemsError) Unwrap() []error {
+	all := []error{ErrUnsavable}
+	for _, p := range e.Problems {
+		all = append(all, p.Err)
+	}
+	return all
+}
 
 // An Omission is something that is not in the tree although it was in the
 // workspace.
@@ -77,6 +83,14 @@ type Omission struct {
 // Options of [Tree].
 type Options struct {
 	Files *policy.Files // which entries are content
+	// SkipUnreadable leaves out what cannot be read instead of failing; a file
+	// that does not hold still is unreadable too.
+	SkipUnreadable bool
+	MaxFileSize    int64 // a longer file cannot be saved; in bytes, 0: no limit
+	MaxSize        int64 // of all files together; in bytes, 0: no limit
+	// Skip says why a directory, told by its device and inode number, is not
+	// content; "": it is. Nil: all are.
+	Skip func(dev, ino uint64) string
 }
 
 // A Result describes what was captured. The objects are durable after the
@@ -89,6 +103,8 @@ type Result struct {
 	Excluded int        // entries that the policy left out, without what lies below them
 	Special  int        // sockets, FIFOs and devices
 	Setuid   int        // entries whose setuid or setgid bit was dropped
+	// Unreadable counts what SkipUnreadable left out.
+	Unreadable int
 }
 
 // Tree captures the directory dir with w.
@@ -102,6 +118,7 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 	defer cancel(nil)
 	c := newWalker(ctx, cancel, w)
 	c.tokens = make(chan struct{}, runtime.GOMAXPROCS(0))
+	c.opt = opt
 	return c.run(root, opt.Files)
 }
 
@@ -140,7 +157,7 @@ func (c *walker) run(root *dirFD, files *policy.Files) (Result, error) {
 	stat.XAttrs = xattrs
 	root.dev, root.fsRoot = st.Dev, isMountRoot(root.fd, &st)
 	top, _, err := c.dir(root, "", files.Root())
-	if err == nil {
+	if err == nil || errors.Is(err, errUnlisted) {
 		err = c.flushTrees()
 	}
 	if cause := context.Cause(c.ctx); cause != nil {
@@ -148,6 +165,18 @@ func (c *walker) run(root *dirFD, files *policy.Files) (Result, error) {
 	}
 	if err != nil {
 		return Result{}, err
+	}
+	if c.opt.MaxSize > 0 && top.Totals.Bytes > uint64(c.opt.MaxSize) {
+		return Result{}, fmt.Errorf("%d bytes in files, the limit is %d: %w", top.Totals.Bytes, c.opt.MaxSize, cas.ErrTooLarge)
+	}
+	if c.opt.SkipUnreadable {
+		c.problems = slices.DeleteFunc(c.problems, func(p Problem) bool {
+			if p.Path == "." || errors.Is(p.Err, ErrUnfinished) || errors.Is(p.Err, cas.ErrTooLarge) {
+				return false
+			}
+			c.omit(&c.unreadable, p.Path, "unreadable: "+p.Err.Error())
+			return true
+		})
 	}
 	if len(c.problems) > 0 {
 		slices.SortFunc(c.problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
@@ -158,7 +187,7 @@ func (c *walker) run(root *dirFD, files *policy.Files) (Result, error) {
 		return Result{}, err
 	}
 	slices.SortFunc(c.left, func(a, b Omission) int { return strings.Compare(a.Path, b.Path) })
-	return Result{Root: top, Stat: stat, Links: links, Left: c.left, Excluded: c.excluded, Special: c.special, Setuid: c.setuid}, nil
+	return Result{Root: top, Stat: stat, Links: links, Left: c.left, Excluded: c.excluded, Special: c.special, Setuid: c.setuid, Unreadable: c.unreadable}, nil
 }
 
 // writeLinks stores the groups of paths that were one file.
@@ -177,6 +206,7 @@ func (c *walker) writeLinks() (cas.Blob, error) {
 // walker is the state of one capture.
 type walker struct {
 	ctx      context.Context
+	opt      Options
 	cancel   context.CancelCauseFunc // with the first error that ends the capture
 	w        cas.Writer
 	uid, gid uint32        // the default owner
@@ -184,13 +214,14 @@ type walker struct {
 	bufs     sync.Pool     // *[]byte of batchBytes+1
 	links    linkTable
 
-	mu       sync.Mutex
-	problems []Problem
-	left     []Omission
-	excluded int
-	special  int
-	setuid   int
-	trees    []cas.Object // not put yet: one lookup for many directories
+	mu         sync.Mutex
+	problems   []Problem
+	left       []Omission
+	excluded   int
+	special    int
+	setuid     int
+	unreadable int
+	trees      []cas.Object // not put yet: one lookup for many directories
 }
 
 // spawn runs fn beside the caller if a core is free, else at once.

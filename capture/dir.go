@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -30,8 +31,8 @@ type child struct {
 func (c *walker) dir(d *dirFD, path string, scope policy.Scope) (root tree.Root, kept int, err error) {
 	children, err := c.list(d, path, scope)
 	if err != nil {
-		c.problem(strings.TrimSuffix(path, "/"), err)
-		return tree.Root{}, 0, nil
+		c.problem(strings.TrimSuffix(path, "/"), vanished(err))
+		return tree.Root{}, 0, errUnlisted
 	}
 	var wg sync.WaitGroup
 	var batch []*child
@@ -41,6 +42,10 @@ func (c *walker) dir(d *dirFD, path string, scope policy.Scope) (root tree.Root,
 		case unix.S_IFDIR:
 			c.spawn(&wg, func() { c.subdir(d, e) })
 		case unix.S_IFREG:
+			if limit := c.opt.MaxFileSize; limit > 0 && e.st.Size > limit {
+				c.problem(e.path, fmt.Errorf("%d bytes long, the limit is %d: %w", e.st.Size, limit, cas.ErrTooLarge))
+				continue
+			}
 			if e.st.Size > batchBytes {
 				c.spawn(&wg, func() { c.largeFile(d, e) })
 				continue
@@ -143,6 +148,8 @@ var specialKinds = map[uint8]string{
 }
 
 var (
+	// errUnlisted: a directory was opened and could not be listed, which was noted.
+	errUnlisted = errors.New("cannot be listed")
 	errVanished = errors.New("vanished while it was being saved")
 	errReplaced = errors.New("was replaced while it was being saved")
 )
@@ -209,6 +216,12 @@ func (c *walker) subdir(d *dirFD, e *child) {
 		c.problem(e.path, err)
 		return
 	}
+	if c.opt.Skip != nil {
+		if why := c.opt.Skip(e.st.Dev, e.st.Ino); why != "" {
+			c.omit(&c.special, e.path, why)
+			return
+		}
+	}
 	sub.dev, sub.fsRoot = e.st.Dev, e.st.Dev != d.dev
 	entry := c.entry(e.name, e.path, &e.st, tree.Dir)
 	if entry.XAttrs, err = c.xattrs(sub.fd); err != nil {
@@ -216,6 +229,9 @@ func (c *walker) subdir(d *dirFD, e *child) {
 		return
 	}
 	root, kept, err := c.dir(sub, e.path+"/", e.sub)
+	if errors.Is(err, errUnlisted) {
+		return
+	}
 	if err != nil {
 		c.cancel(err)
 		return

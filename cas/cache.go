@@ -33,13 +33,13 @@ func NewCache[V any](maxBytes int64, cost func(V) int64) *Cache[V] {
 // Get returns what is kept for key, or what load makes. What alone is larger
 // than the cache is not kept, nor is an error.
 func (c *Cache[V]) Get(key Key, load func() (V, error)) (V, error) {
-	c.mu.Lock()
-	v, ok := c.lru.Get(key)
-	c.mu.Unlock()
-	if ok {
+	if v, ok := c.kept(key); ok {
 		return v, nil
 	}
 	loaded, err, _ := c.loading.Do(string(append(key.Hash[:], byte(key.NS))), func() (any, error) {
+		if v, ok := c.kept(key); ok { // since this one looked
+			return v, nil
+		}
 		v, err := load()
 		if err == nil {
 			c.add(key, v)
@@ -51,6 +51,12 @@ func (c *Cache[V]) Get(key Key, load func() (V, error)) (V, error) {
 		return none, err
 	}
 	return loaded.(V), nil
+}
+
+func (c *Cache[V]) kept(key Key) (V, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lru.Get(key)
 }
 
 func (c *Cache[V]) add(key Key, v V) {

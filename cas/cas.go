@@ -33,7 +33,7 @@ var (
 	// ErrTooLarge: more bytes than one object or one blob can hold.
 	ErrTooLarge = errors.New("too large")
 	// ErrNoSpace: the place is full, or so nearly full that writing would be a risk.
-	ErrNoSpace = errors.New("no space left in the store")
+	ErrNoSpace = errors.New("no space left")
 )
 
 // MaxObject is the longest object in bytes: it leaves room for a record header

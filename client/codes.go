@@ -71,6 +71,8 @@ func Sentinels() []Sentinel {
 		{restore.ErrUnfinished, "UNFINISHED_TARGET"},
 		{index.ErrThreadNotFound, "THREAD_NOT_FOUND"},
 		{index.ErrCheckpointNotFound, "CHECKPOINT_NOT_FOUND"},
+		{index.ErrArtifactNotFound, "ARTIFACT_NOT_FOUND"},
+		{snapshot.ErrNoConversation, "NO_CONVERSATION"},
 		{tree.ErrNotFound, "ENTRY_NOT_FOUND"},
 		{cas.ErrNoSpace, "NO_SPACE"},
 		{cas.ErrTooLarge, "TOO_LARGE"},

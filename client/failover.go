@@ -141,6 +141,48 @@ func (f *failover) Begin(ctx context.Context, req snapshot.BeginRequest) (snapsh
 	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Session, error) { return h.Begin(ctx, req) })
 }
 
+// Rename implements [snapshot.Holder].
+func (f *failover) Rename(ctx context.Context, id, name string) (snapshot.Checkpoint, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Checkpoint, error) { return h.Rename(ctx, id, name) })
+}
+
+// Delete implements [snapshot.Holder].
+func (f *failover) Delete(ctx context.Context, id string) error {
+	return again(ctx, f, func(h snapshot.Holder) error { return h.Delete(ctx, id) })
+}
+
+// DeleteThread implements [snapshot.Holder].
+func (f *failover) DeleteThread(ctx context.Context, id string) error {
+	return again(ctx, f, func(h snapshot.Holder) error { return h.DeleteThread(ctx, id) })
+}
+
+// Artifacts implements [snapshot.Holder].
+func (f *failover) Artifacts(ctx context.Context, thread string) ([]snapshot.Artifact, error) {
+	return retry(ctx, f, func(h snapshot.Holder) ([]snapshot.Artifact, error) { return h.Artifacts(ctx, thread) })
+}
+
+// RemoveArtifact implements [snapshot.Holder].
+func (f *failover) RemoveArtifact(ctx context.Context, thread, id string) error {
+	return again(ctx, f, func(h snapshot.Holder) error { return h.RemoveArtifact(ctx, thread, id) })
+}
+
+// Distrust implements [snapshot.Holder].
+func (f *failover) Distrust(ctx context.Context, objects []cas.Located) error {
+	return again(ctx, f, func(h snapshot.Holder) error { return h.Distrust(ctx, objects) })
+}
+
+// GC implements [snapshot.Holder].
+func (f *failover) GC(ctx context.Context, req snapshot.GCRequest) (snapshot.GCResult, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.GCResult, error) { return h.GC(ctx, req) })
+}
+
+// again is retry for what has no result. A change that was made before the
+// daemon ended is not found by the second try, which then says so.
+func again(ctx context.Context, f *failover, fn func(snapshot.Holder) error) error {
+	_, err := retry(ctx, f, func(h snapshot.Holder) (struct{}, error) { return struct{}{}, fn(h) })
+	return err
+}
+
 // Check implements [snapshot.Holder].
 func (f *failover) Check(ctx context.Context) ([]string, error) {
 	return retry(ctx, f, func(h snapshot.Holder) ([]string, error) { return h.Check(ctx) })

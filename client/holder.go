@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/snapshot"
@@ -89,6 +90,9 @@ func (h *Holder) Stats(ctx context.Context) (snapshot.Stats, error) {
 
 // Mount implements [snapshot.Holder].
 func (h *Holder) Mount(ctx context.Context, req snapshot.MountRequest) error {
+	if !utf8.ValidString(req.Mountpoint) {
+		req.Bytes = []byte(req.Mountpoint)
+	}
 	body, err := json.Marshal(req)
 	if err != nil {
 		return err

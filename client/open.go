@@ -60,7 +60,7 @@ func (o *opener) open(ctx context.Context) (*Holder, *snapshot.Store, error) {
 			return h, nil, nil
 		}
 		if !gone(err) {
-			return nil, nil, err
+			return nil, nil, snapshot.Forbidden(o.dir, err)
 		}
 		s, err := snapshot.Open(ctx, o.dir, o.opt)
 		if err == nil {
@@ -68,7 +68,7 @@ func (o *opener) open(ctx context.Context) (*Holder, *snapshot.Store, error) {
 		}
 		var locked *snapshot.LockedError
 		if !errors.As(err, &locked) {
-			return nil, nil, err
+			return nil, nil, snapshot.Forbidden(o.dir, err)
 		}
 		if !said && time.Since(begun) >= sayAfter {
 			said = true

@@ -174,7 +174,7 @@ func (s *session) Publish(ctx context.Context, req snapshot.PublishRequest) (sna
 			return cp, err
 		}
 	}
-	body, err := json.Marshal(Publish{Record: req.Record.String(), Name: req.Name})
+	body, err := json.Marshal(Publish{Record: req.Record.String(), Name: req.Name, Artifacts: req.Artifacts})
 	if err != nil {
 		return cp, err
 	}
@@ -194,6 +194,16 @@ func (s *session) Publish(ctx context.Context, req snapshot.PublishRequest) (sna
 	s.head = cp.ID
 	s.mu.Unlock()
 	return cp, nil
+}
+
+// AddArtifact implements [snapshot.Session].
+func (s *session) AddArtifact(ctx context.Context, a snapshot.Artifact) error {
+	body, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	_, err = s.call(ctx, request{method: http.MethodPost, path: s.path("artifacts"), body: body, status: http.StatusNoContent})
+	return err
 }
 
 // Close implements [snapshot.Session]. The daemon has ended the session when it

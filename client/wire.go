@@ -33,6 +33,18 @@ type SessionStart struct {
 type Publish struct {
 	Record string `json:"record" pattern:"^[0-9a-f]{64}$" doc:"hash of the checkpoint's record, 64 hex digits"`
 	Name   string `json:"name,omitempty" doc:"name of the new checkpoint"`
+	// Artifacts are given to the thread in the same step.
+	Artifacts []snapshot.Artifact `json:"artifacts,omitempty" doc:"to be given to the thread in the same step"`
+}
+
+// Rename is the body of a request to name a checkpoint.
+type Rename struct {
+	Name string `json:"name" doc:"empty: it has none from now on"`
+}
+
+// Artifacts is the reply to GET /v1/threads/{thread}/artifacts.
+type Artifacts struct {
+	Artifacts []snapshot.Artifact `json:"artifacts"`
 }
 
 // Threads is the reply to GET /v1/threads.

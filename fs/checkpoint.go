@@ -85,6 +85,7 @@ var checkpointEntries = []struct {
 }{
 	{artifactsName, unix.S_IFDIR, (*checkpointDir).artifacts},
 	{checkpointName, unix.S_IFREG, (*checkpointDir).describe},
+	{conversationName, unix.S_IFREG, (*checkpointDir).conversation},
 	{filesName, unix.S_IFDIR, (*checkpointDir).files},
 }
 
@@ -102,7 +103,7 @@ func (d *checkpointDir) files() (node, error) {
 // artifacts returns the node of the directory of artifacts.
 func (d *checkpointDir) artifacts() (node, error) {
 	return d.child(artifactsName, func(base dir) node {
-		n := &emptyDir{dir: base, time: d.cp.Created}
+		n := &artifactsDir{dir: base, cp: d.cp}
 		n.take(virtualIno(artifactsName, d.cp.ID), n)
 		return n
 	}), nil
@@ -121,6 +122,23 @@ func (d *checkpointDir) describe() (node, error) {
 	}), nil
 }
 
+// conversation returns the node of the saved messages, or nil when there are none.
+func (d *checkpointDir) conversation() (node, error) {
+	if !d.cp.Conversation {
+		return nil, nil
+	}
+	s, err := d.load()
+	if err != nil {
+		return nil, err
+	}
+	blob := cas.Blob{Hash: s.rec.Conversation.Hash, Size: int64(s.rec.Conversation.Size)}
+	return d.child(conversationName, func(base dir) node {
+		n := &blobFile{dir: base, ns: cas.Conversations, blob: blob, time: d.cp.Created}
+		n.take(virtualIno(conversationName, d.cp.ID), n)
+		return n
+	}), nil
+}
+
 func (d *checkpointDir) lookup(name string) (node, error) {
 	for _, e := range checkpointEntries {
 		if e.name == name {
@@ -132,7 +150,7 @@ func (d *checkpointDir) lookup(name string) (node, error) {
 
 func (d *checkpointDir) list(off uint64, add func(listed) bool) error {
 	for i, e := range checkpointEntries {
-		if uint64(i) < off {
+		if uint64(i) < off || (e.name == conversationName && !d.cp.Conversation) {
 			continue
 		}
 		if !add(listed{name: e.name, off: uint64(i) + 1, mode: e.mode, ino: virtualIno(e.name, d.cp.ID),
@@ -142,15 +160,3 @@ func (d *checkpointDir) list(off uint64, add func(listed) bool) error {
 	}
 	return nil
 }
-
-// emptyDir is a directory without entries.
-type emptyDir struct {
-	dir
-	time time.Time
-}
-
-func (d *emptyDir) valid() time.Duration                 { return forever }
-func (d *emptyDir) absent() time.Duration                { return forever }
-func (d *emptyDir) attr(out *fuse.Attr)                  { d.dirAttr(out, d.time) }
-func (d *emptyDir) lookup(string) (node, error)          { return nil, nil }
-func (d *emptyDir) list(uint64, func(listed) bool) error { return nil }

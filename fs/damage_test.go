@@ -94,12 +94,14 @@ func TestDamagedDirectory(t *testing.T) {
 
 // TestMissingPack: what was saved and is not there any more is an error, too.
 func TestMissingPack(t *testing.T) {
-	d := start(t)
-	d.damaged = true
-	cp := d.save(snapshot.SaveOptions{Workspace: write(t, map[string]string{"sub/f": "1"}), Thread: "t"})
-	for _, path := range packs(t, d.dir) {
+	before := start(t)
+	cp := before.save(snapshot.SaveOptions{Workspace: write(t, map[string]string{"sub/f": "1"}), Thread: "t"})
+	before.end() // it may have the packs open
+	for _, path := range packs(t, before.dir) {
 		require.NoError(t, os.Remove(path))
 	}
+	d := startAs(t, before.dir, childClean)
+	d.damaged = true
 	files := dirOf(d.mount(), cp)
 	for _, path := range []string{files, files + "/sub", filepath.Dir(files) + "/checkpoint.json"} {
 		_, err := os.Lstat(path)

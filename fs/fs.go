@@ -9,7 +9,8 @@
 // changed. What lies under a checkpoint never changes, so all of it has no
 // time-out: a second pass over a tree makes no request at all. What does
 // change (the list of threads, a thread's directory, its latest link) has a
-// short one, and a publish tells the kernel at once.
+// short one, and whoever publishes, renames or deletes has the kernel told at
+// once (see [FS.changed]).
 //
 // The kernel would also ask before it opens a file, opens a directory and
 // closes a file. We answer that once with ENOSYS, and it never asks again.
@@ -28,7 +29,8 @@
 // # Layout
 //
 //	threads/<thread>/<checkpoint>/files/...
-//	threads/<thread>/<checkpoint>/artifacts/
+//	threads/<thread>/<checkpoint>/artifacts/<name>
+//	threads/<thread>/<checkpoint>/conversation.json
 //	threads/<thread>/<checkpoint>/checkpoint.json
 //	threads/<thread>/latest -> <checkpoint>
 //	threads/<thread>/by-name/<name> -> ../<checkpoint>
@@ -52,12 +54,13 @@ import (
 
 // The fixed names.
 const (
-	threadsName    = "threads"
-	latestName     = "latest"
-	byNameName     = "by-name"
-	filesName      = "files"
-	artifactsName  = "artifacts"
-	checkpointName = "checkpoint.json"
+	threadsName      = "threads"
+	latestName       = "latest"
+	byNameName       = "by-name"
+	filesName        = "files"
+	artifactsName    = "artifacts"
+	checkpointName   = "checkpoint.json"
+	conversationName = "conversation.json"
 )
 
 // How long the kernel may remember what can change without our telling it in
@@ -73,7 +76,8 @@ const objectCache = 64 << 20
 
 // Options of a mount. The zero value works.
 type Options struct {
-	AllowOther bool         // users other than the one who mounts may enter
+	AllowOther bool         // users other than the one who mounts may enter (see [FS.private])
+	Threads    []string     // ids; only these are there; none: all
 	Logger     *slog.Logger // nil discards
 }
 
@@ -82,9 +86,13 @@ type FS struct {
 	fuse.RawFileSystem // answers ENOSYS to what is not here
 	store              *snapshot.Store
 	log                *slog.Logger
-	uid, gid           uint32 // of the process that mounts
-	root               bool   // it is root: owners are shown as saved
+	uid, gid           uint32          // of the process that mounts
+	root               bool            // it is root: owners are shown as saved
+	allowOther         bool            // other users may enter
+	only               map[string]bool // ids of the threads that show; nil: all
 	started            time.Time
+	calendar           calendar
+	queue              queue
 
 	counts  [opCount]counter
 	lists   *cas.Cache[[]cas.Chunk]
@@ -113,6 +121,8 @@ func New(store *snapshot.Store, opt Options) *FS {
 		uid:           uint32(os.Geteuid()),
 		gid:           uint32(os.Getegid()),
 		root:          os.Geteuid() == 0,
+		allowOther:    opt.AllowOther,
+		only:          setOf(opt.Threads),
 		started:       time.Now(),
 		lists:         cas.NewCache(objectCache/4, func(c []cas.Chunk) int64 { return int64(len(c)) * 48 }),
 		objects:       cas.NewCache(objectCache, func(b []byte) int64 { return int64(len(b)) }),
@@ -126,6 +136,21 @@ func New(store *snapshot.Store, opt Options) *FS {
 	f.enter(root)
 	return f
 }
+
+// setOf returns nil for none.
+func setOf(ids []string) map[string]bool {
+	if len(ids) == 0 {
+		return nil
+	}
+	set := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set
+}
+
+// shows reports whether a thread is part of this mount.
+func (f *FS) shows(thread string) bool { return f.only == nil || f.only[thread] }
 
 // Init implements [fuse.RawFileSystem].
 func (f *FS) Init(s *fuse.Server) { f.server = s }

@@ -1,7 +1,9 @@
 package fs_test
 
 import (
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -77,6 +79,14 @@ func TestBusy(t *testing.T) {
 	require.NoError(t, d.umount(m, true))
 	require.Empty(t, d.mounted())
 	require.NoDirExists(t, m+"/threads")
+	// The mountpoint is free.
+	require.NoError(t, d.store.Holder().Mount(t.Context(), snapshot.MountRequest{Mountpoint: m}))
+	require.NoError(t, d.umount(m, false))
+	for range 50 { // that was not the last one
+		st, err := d.store.Stats(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, d.cmd.Process.Pid, st.Daemon, "the daemon has ended")
+	}
 	data, err := root.ReadFile("f") // still served
 	require.NoError(t, err)
 	require.Equal(t, "content", string(data))
@@ -91,9 +101,13 @@ func TestSignal(t *testing.T) {
 	d.mount()
 	cp := d.save(snapshot.SaveOptions{Workspace: write(t, map[string]string{"f": "content"}), Thread: "t"})
 	root := open(t, dirOf(m, cp))
+	left := d.mount()
+	inLeft := open(t, left+"/threads")
+	require.NoError(t, d.umount(left, true))
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
 	d.gone()
 	require.Empty(t, d.mounted())
+	require.NoError(t, inLeft.Close())
 	_, err := root.ReadFile("f")
 	require.ErrorIs(t, err, unix.ENOTCONN)
 }
@@ -157,4 +171,34 @@ func TestMountAgain(t *testing.T) {
 		require.Equal(t, first.Ino, stat(t, dirOf(m, cp)+"/f").Ino)
 	}
 	require.ElementsMatch(t, []string{keep, m}, d.mounted())
+}
+
+// TestOtherNamespace: a copy of the mount in another mount namespace, as a
+// container gets one when it begins, keeps nobody waiting.
+func TestOtherNamespace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a mount namespace")
+	}
+	d := startAs(t, newStore(t), childBusy)
+	m, n := d.mount(), d.mount()
+	// Copies of other tests' mounts would keep those from ending.
+	const script = `grep ' fuse.snapfs ' /proc/self/mountinfo | cut -d ' ' -f 5 | grep -Fvxe "$1" -e "$2" | xargs -r -n 1 umount -l; echo .; read nothing`
+	other := exec.Command("sh", "-c", script, "sh", m, n)
+	other.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	in, err := other.StdinPipe()
+	require.NoError(t, err)
+	out, err := other.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, other.Start())
+	defer func() {
+		_ = in.Close()
+		_ = other.Wait()
+	}()
+	_, err = io.ReadFull(out, make([]byte, 1))
+	require.NoError(t, err)
+	within(t, patience/2, "to unmount", func() { require.NoError(t, d.umount(m, false)) })
+	require.Equal(t, []string{n}, d.mounted())
+	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	within(t, patience/2, "to end", d.gone)
+	require.Empty(t, d.mounted())
 }

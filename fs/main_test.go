@@ -32,11 +32,13 @@ import (
 const childEnv = "SNAPFS_TEST_CHILD"
 
 // The values of childEnv: a daemon that has to end cleanly, one whose mounts are
-// in use when it ends, and one of an ordinary user (see [TestOrdinaryUser]).
+// in use when it ends, one of an ordinary user (see [TestOrdinaryUser]), and no
+// daemon but an ordinary user who saves.
 const (
 	childClean = "clean"
 	childBusy  = "busy"
 	childUser  = "user"
+	childSaves = "saves"
 )
 
 // patience bounds every wait of the tests.
@@ -44,6 +46,9 @@ const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	if how := os.Getenv(childEnv); how != "" {
+		if how == childSaves {
+			saveAsNobody(os.Args[1], os.Args[2], os.Args[3])
+		}
 		if how == childUser {
 			becomeNobody(os.Args[2])
 		}
@@ -247,7 +252,8 @@ func (d *daemon) end() {
 	select {
 	case <-d.exited:
 	case <-time.After(patience):
-		_ = d.cmd.Process.Kill()
+		_ = d.cmd.Process.Signal(syscall.SIGQUIT) // it says where it hangs
+		time.AfterFunc(patience, func() { _ = d.cmd.Process.Kill() })
 		<-d.exited
 		d.t.Errorf("the daemon had to be killed")
 	}
@@ -292,13 +298,35 @@ func (d *daemon) mounted() []string {
 	return at
 }
 
+// kill ends the daemon as a crash would, and leaves its mounts to the test, at
+// whose end they go.
+func (d *daemon) kill() {
+	d.t.Helper()
+	require.NoError(d.t, d.cmd.Process.Kill())
+	d.gone()
+	d.ended = true
+	_ = d.stdin.Close()
+	require.NoError(d.t, d.store.Close())
+	d.t.Cleanup(func() {
+		for _, at := range d.mounted() {
+			_ = fs.Unmount(at, true)
+		}
+	})
+}
+
 // mount has the daemon mount the store at a new directory, which it returns.
 func (d *daemon) mount() string {
 	d.t.Helper()
-	at := filepath.Join(d.t.TempDir(), "m")
-	require.NoError(d.t, os.Mkdir(at, 0o755))
-	require.NoError(d.t, d.store.Holder().Mount(d.t.Context(), snapshot.MountRequest{Mountpoint: at}))
-	return at
+	return d.mountWith(snapshot.MountRequest{})
+}
+
+// mountWith is mount with the options of req.
+func (d *daemon) mountWith(req snapshot.MountRequest) string {
+	d.t.Helper()
+	req.Mountpoint = filepath.Join(d.t.TempDir(), "m")
+	require.NoError(d.t, os.Mkdir(req.Mountpoint, 0o755))
+	require.NoError(d.t, d.store.Holder().Mount(d.t.Context(), req))
+	return req.Mountpoint
 }
 
 // umount has the daemon take a mount away.

@@ -1,12 +1,13 @@
 package fs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -22,22 +23,26 @@ const maxRequest = 1 << 20
 type Mount struct {
 	*FS
 	mountpoint string
+	ready      bool // it is mounted; guarded by the mutex of [Mounts]
 	done       chan struct{}
 }
 
-// newMount mounts store at an absolute and existing directory and begins to
-// serve it. It is usable when newMount returns.
-func newMount(store *snapshot.Store, mountpoint string, opt Options) (*Mount, error) {
-	m := &Mount{FS: New(store, opt), mountpoint: mountpoint, done: make(chan struct{})}
+// prepare makes a mount of store at an absolute directory, to be started.
+func prepare(store *snapshot.Store, mountpoint string, opt Options) *Mount {
+	return &Mount{FS: New(store, opt), mountpoint: mountpoint, done: make(chan struct{})}
+}
+
+// start mounts and begins to serve. The mount is usable when start returns.
+func (m *Mount) start(opt Options) error {
 	server, err := m.attach(opt)
 	if err != nil {
-		return nil, fmt.Errorf("mount at %s: %w", mountpoint, err)
+		return fmt.Errorf("mount at %s: %w", m.mountpoint, err)
 	}
 	go func() {
 		defer close(m.done)
 		server.Serve()
 	}()
-	return m, nil
+	return nil
 }
 
 // attach mounts and answers the kernel's first request.
@@ -58,11 +63,14 @@ func (m *Mount) attach(opt Options) (*fuse.Server, error) {
 		Logger:                   slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
 	}
 	if !m.root {
-		server, err := fuse.NewServer(m.FS, m.mountpoint, mo)
-		if errors.Is(err, exec.ErrNotFound) {
-			return nil, snapshot.WithHint(fmt.Errorf("fusermount3 is not installed: %w", err), "apt-get install fuse3, or mount as root")
+		// fusermount3 asks for that too, and says why only on its own stderr.
+		if err := unix.Access(m.mountpoint, unix.W_OK); err != nil {
+			return nil, fmt.Errorf("no write access to the mountpoint: %w: %w", err, snapshot.ErrForbidden)
 		}
-		return server, err
+		if err := userMayMount(opt.AllowOther); err != nil {
+			return nil, err
+		}
+		return fuse.NewServer(m.FS, m.mountpoint, mo)
 	}
 	fd, err := mountDirect(m.mountpoint, mo)
 	if err != nil {
@@ -81,8 +89,7 @@ func (m *Mount) attach(opt Options) (*fuse.Server, error) {
 func mountDirect(mountpoint string, mo *fuse.MountOptions) (fd int, err error) {
 	fd, err = unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		err = fmt.Errorf("open /dev/fuse: %w", err)
-		return -1, snapshot.WithHint(err, "load the kernel's fuse module, or pass /dev/fuse into the container")
+		return -1, noDevice(err)
 	}
 	options := fmt.Sprintf("fd=%d,rootmode=%o,user_id=%d,group_id=%d,max_read=%d,default_permissions",
 		fd, unix.S_IFDIR, os.Geteuid(), os.Getegid(), mo.MaxWrite)
@@ -97,42 +104,49 @@ func mountDirect(mountpoint string, mo *fuse.MountOptions) (fd int, err error) {
 	return fd, nil
 }
 
-// Unmount takes a snapfs mount away, served by whomever. A lazy one goes when
-// its last user has left. It fails with [snapshot.ErrBusy].
-func Unmount(mountpoint string, lazy bool) error {
-	err := unmount(mountpoint, lazy)
-	if errors.Is(err, unix.EBUSY) {
-		err = fmt.Errorf("%s is in use: %w", mountpoint, snapshot.ErrMountBusy)
-		return snapshot.WithHint(err, "close what uses it (fuser -vm %s shows that), or add --lazy", mountpoint)
+// fuseConf is where the administrator says what ordinary users may do.
+const fuseConf = "/etc/fuse.conf"
+
+// userMayMount looks for what keeps an ordinary user from mounting. fusermount3
+// would say it on its own stderr, which is not ours to give on.
+func userMayMount(allowOther bool) error {
+	if _, err := fusermount(); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("unmount %s: %w", mountpoint, err)
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, unix.EACCES):
+		return snapshot.WithHint(fmt.Errorf("open /dev/fuse: %w", err), "let ordinary users use FUSE (chmod 666 /dev/fuse, or a udev rule), or mount as root")
+	case err != nil:
+		return noDevice(err)
 	}
-	return nil
+	_ = f.Close()
+	if !allowOther {
+		return nil
+	}
+	conf, err := os.ReadFile(fuseConf)
+	if err == nil && !slices.ContainsFunc(strings.Split(string(conf), "\n"), func(line string) bool { return strings.TrimSpace(line) == "user_allow_other" }) ||
+		errors.Is(err, iofs.ErrNotExist) {
+		return snapshot.WithHint(fmt.Errorf("%s does not let ordinary users open a mount to others: %w", fuseConf, snapshot.ErrForbidden),
+			"root can allow it with a line user_allow_other in %s", fuseConf)
+	}
+	return nil // what cannot be read, fusermount3 reads
 }
 
-func unmount(mountpoint string, lazy bool) error {
-	if os.Geteuid() == 0 {
-		flags := unix.UMOUNT_NOFOLLOW
-		if lazy {
-			flags |= unix.MNT_DETACH
-		}
-		return unix.Unmount(mountpoint, flags)
+// fusermount finds the program that mounts for ordinary users. It is looked for
+// in /bin too, since a daemon may be started with little in its PATH.
+func fusermount() (string, error) {
+	path, err := exec.LookPath("fusermount3")
+	if err != nil {
+		path, err = exec.LookPath("/bin/fusermount3")
 	}
-	args := []string{"-u", mountpoint}
-	if lazy {
-		args = []string{"-u", "-z", mountpoint}
+	if err != nil {
+		return "", snapshot.WithHint(fmt.Errorf("fusermount3 is not installed: %w", err), "apt-get install fuse3, or mount as root")
 	}
-	var out bytes.Buffer
-	cmd := exec.Command("fusermount3", args...)
-	cmd.Stderr = &out
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	if err := cmd.Run(); err != nil {
-		text := strings.TrimSpace(out.String())
-		if strings.Contains(text, "busy") {
-			return unix.EBUSY
-		}
-		return fmt.Errorf("%w: %s", err, text)
-	}
-	return nil
+	return path, nil
+}
+
+// noDevice explains that there is no FUSE.
+func noDevice(err error) error {
+	return snapshot.WithHint(fmt.Errorf("open /dev/fuse: %w", err), "load the kernel's fuse module (modprobe fuse), or pass /dev/fuse into the container")
 }

@@ -46,7 +46,7 @@ func TestCollidingNumbers(t *testing.T) {
 	require.Same(t, d, f.shown(at, dir))
 	require.NotSame(t, d, f.shown(placeOf("b"), dir))
 
-	v := &emptyDir{dir: dir2(f)}
+	v := &artifactsDir{dir: dir2(f)}
 	v.take(n.ino, v)
 	require.Equal(t, n.ino+1, v.ino)
 	f.forget(n.id, 2)

@@ -15,11 +15,12 @@ func (f *FS) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResu
 	off := int64(in.Offset)
 	switch n := f.node(in.NodeId).(type) {
 	case *file:
-		data, err := f.readFile(n, off, buf)
-		if err != nil {
-			return nil, f.fail("read", in.NodeId, err)
+		if n.Kind != tree.File {
+			return nil, fuse.EINVAL
 		}
-		return fuse.ReadResultData(data), fuse.OK
+		return f.readBlob(in.NodeId, cas.Files, cas.Blob{Hash: n.Hash, Size: int64(n.Size)}, off, buf)
+	case *blobFile:
+		return f.readBlob(in.NodeId, n.ns, n.blob, off, buf)
 	case *bytesFile:
 		return fuse.ReadResultData(part(n.data, off, len(buf))), fuse.OK
 	case nil:
@@ -37,24 +38,33 @@ func part(data []byte, off int64, n int) []byte {
 	return data[:min(n, len(data))]
 }
 
-// readFile returns up to len(buf) bytes of a file. Every object was verified
+// readBlob answers a read of a node's content.
+func (f *FS) readBlob(id uint64, ns cas.Namespace, blob cas.Blob, off int64, buf []byte) (fuse.ReadResult, fuse.Status) {
+	data, err := f.content(ns, blob, off, buf)
+	if err != nil {
+		return nil, f.fail("read", id, err)
+	}
+	return fuse.ReadResultData(data), fuse.OK
+}
+
+// content returns up to len(buf) bytes of a blob. Every object was verified
 // whole before any of its bytes are shown.
-func (f *FS) readFile(n *file, off int64, buf []byte) ([]byte, error) {
-	size := int64(n.Size)
-	if n.Kind != tree.File || off >= size {
+func (f *FS) content(ns cas.Namespace, blob cas.Blob, off int64, buf []byte) ([]byte, error) {
+	size := blob.Size
+	if off >= size {
 		return nil, nil
 	}
-	blob := cas.Blob{Hash: n.Hash, Size: size}
+	key := cas.Key{NS: ns, Hash: blob.Hash}
 	if !blob.Chunked() {
 		if off == 0 && size <= int64(len(buf)) {
 			// All of it at once: it will not be asked for again.
-			return f.readObject(n.Hash, size, buf[:0])
+			return f.readObject(key, size, buf[:0])
 		}
-		data, err := f.object(n.Hash, size)
+		data, err := f.object(key, size)
 		return part(data, off, len(buf)), err
 	}
-	chunks, err := f.lists.Get(cas.Key{NS: cas.Files, Hash: blob.Hash}, func() ([]cas.Chunk, error) {
-		return cas.Chunks(background(), f.store.Blobs(), cas.Files, blob)
+	chunks, err := f.lists.Get(key, func() ([]cas.Chunk, error) {
+		return cas.Chunks(background(), f.store.Blobs(), ns, blob)
 	})
 	if err != nil {
 		return nil, err
@@ -71,7 +81,7 @@ func (f *FS) readFile(n *file, off int64, buf []byte) ([]byte, error) {
 			at += int(n)
 			continue
 		}
-		data, err := f.object(c.Hash, c.Len)
+		data, err := f.object(cas.Key{NS: ns, Hash: c.Hash}, c.Len)
 		if err != nil {
 			return nil, err
 		}
@@ -81,15 +91,13 @@ func (f *FS) readFile(n *file, off int64, buf []byte) ([]byte, error) {
 }
 
 // object returns the whole content of an object, kept for the reads that follow.
-func (f *FS) object(h cas.Hash, size int64) ([]byte, error) {
-	return f.objects.Get(cas.Key{NS: cas.Files, Hash: h}, func() ([]byte, error) {
-		return f.readObject(h, size, make([]byte, 0, size))
-	})
+func (f *FS) object(key cas.Key, size int64) ([]byte, error) {
+	return f.objects.Get(key, func() ([]byte, error) { return f.readObject(key, size, make([]byte, 0, size)) })
 }
 
 // readObject appends an object of a known size to buf.
-func (f *FS) readObject(h cas.Hash, size int64, buf []byte) ([]byte, error) {
-	data, err := f.store.Blobs().Read(background(), cas.Key{NS: cas.Files, Hash: h}, buf)
+func (f *FS) readObject(key cas.Key, size int64, buf []byte) ([]byte, error) {
+	data, err := f.store.Blobs().Read(background(), key, buf)
 	if err != nil {
 		return nil, err
 	}

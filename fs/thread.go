@@ -2,6 +2,7 @@ package fs
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -15,21 +16,35 @@ type threadDir struct {
 	dir
 	thread string
 	roster roster
-	clock  clock
+	shown  shown
+	// gone says that the thread was deleted. Who is still in its directory finds
+	// it empty, whatever thread gets its id later.
+	gone  atomic.Bool
+	owner owner
 }
 
 func (d *threadDir) valid() time.Duration  { return changing }
 func (d *threadDir) absent() time.Duration { return changing }
 
 func (d *threadDir) attr(out *fuse.Attr) {
-	state, when := "", d.fs.started
-	if t, err := d.fs.store.Thread(background(), d.thread); err == nil {
-		state, when = t.Head, t.Updated
+	when := d.fs.started
+	if t, err := d.fs.store.Thread(background(), d.thread); err == nil && !d.gone.Load() {
+		when = t.Updated
 	}
-	d.dirAttr(out, d.clock.at(state, when))
+	d.dirAttr(out, d.shown.at(d.fs.calendar.at(threadKey(d.thread), when)))
+	if d.fs.allowOther {
+		d.private(out)
+	}
 }
 
+// threadKey is the calendar's name for a thread's directory. Its directory of
+// names shows the same time.
+func threadKey(id string) string { return threadsName + "/" + id }
+
 func (d *threadDir) lookup(name string) (node, error) {
+	if d.gone.Load() {
+		return nil, nil
+	}
 	switch name {
 	case latestName:
 		return d.latest()
@@ -82,6 +97,9 @@ func (d *threadDir) checkpointNode(cp snapshot.Checkpoint) node {
 
 // checkpoints lists the thread's checkpoints, oldest first.
 func (d *threadDir) checkpoints() ([]snapshot.Checkpoint, error) {
+	if d.gone.Load() {
+		return nil, nil
+	}
 	cps, err := d.fs.store.Checkpoints(background(), d.thread, snapshot.Page{})
 	slices.Reverse(cps)
 	return cps, notThere(err)
@@ -100,6 +118,9 @@ func (d *threadDir) ids() ([]string, error) {
 const fixedEntries = 2
 
 func (d *threadDir) list(off uint64, add func(listed) bool) error {
+	if d.gone.Load() {
+		return nil
+	}
 	if off == 0 {
 		ids, err := d.ids()
 		if err != nil {
@@ -160,6 +181,9 @@ func (d *byNameDir) linkNode(cp snapshot.Checkpoint) node {
 }
 
 func (d *byNameDir) lookup(name string) (node, error) {
+	if d.of.gone.Load() {
+		return nil, nil
+	}
 	want, ok, err := d.fs.idOf(name, func() ([]string, error) {
 		named, err := d.names()
 		var ids []string

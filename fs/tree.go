@@ -51,6 +51,9 @@ func (s *source) meta(e tree.Entry) meta {
 		e.UID, e.GID = s.rec.Root.UID, s.rec.Root.GID
 	}
 	e.UID, e.GID = s.owner(e.UID, e.GID)
+	if !e.XAttrs.IsZero() && e.Kind != tree.Symlink {
+		e.Mode = s.narrowed(e)
+	}
 	if !s.fs.root && e.Kind != tree.Symlink {
 		e.Mode |= 0o400 // everything is theirs, and readable by them
 		if e.Kind == tree.Dir {
@@ -59,6 +62,23 @@ func (s *source) meta(e tree.Entry) meta {
 	}
 	e.Name, e.Owned = "", false
 	return meta{Entry: e, nlink: 1}
+}
+
+// narrowed returns the mode of an entry that may have an ACL, which the mount does
+// not show: whoever copies the file must not get more rights than it gave. If the
+// set cannot be read, the group gets none.
+func (s *source) narrowed(e tree.Entry) uint32 {
+	set, err := s.fs.store.Trees().XAttrs(background(), e.XAttrs)
+	if err != nil {
+		s.fs.log.Error("cannot read the attributes of an entry", "attributes", e.XAttrs.String(), "error", err)
+		return tree.NarrowMode(e.Mode, nil)
+	}
+	for _, x := range set {
+		if x.Name == tree.ACLAccess {
+			return tree.NarrowMode(e.Mode, x.Value)
+		}
+	}
+	return e.Mode
 }
 
 // node returns the node of an entry of the directory.

@@ -73,6 +73,17 @@ func (d *dir) child(name string, build func(base dir) node) node {
 	return n
 }
 
+// detach takes a child out of the tree that lookups find, because what it showed
+// is gone: who still has it open keeps it, and whatever gets its name is another
+// node. It returns the child, or nil.
+func (d *dir) detach(name string) node {
+	d.fs.mu.Lock()
+	defer d.fs.mu.Unlock()
+	n := d.children[name]
+	delete(d.children, name)
+	return n
+}
+
 // known returns the child that the kernel knows, without a reference, or nil.
 func (d *dir) known(name string) node {
 	d.fs.mu.Lock()
@@ -166,27 +177,6 @@ func (d *rootDir) list(off uint64, add func(listed) bool) error {
 	return nil
 }
 
-// A clock makes the time of a directory that changes: it grows with every
-// change, even when the machine's clock was set back.
-type clock struct {
-	mu    sync.Mutex
-	state string
-	time  time.Time
-}
-
-// at returns the time to show for a state of the directory that came about at t.
-func (c *clock) at(state string, t time.Time) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if state != c.state || c.time.IsZero() {
-		if !t.After(c.time) {
-			t = c.time.Add(1)
-		}
-		c.state, c.time = state, t
-	}
-	return c.time
-}
-
 // A roster gives names places in a listing that stay while the listing changes:
 // who reads a directory in several steps sees each name that was there all the
 // time exactly once.
@@ -224,72 +214,6 @@ func (r *roster) from(i uint64) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.ids[min(i, uint64(len(r.ids))):])
-}
-
-// threadsDir lists the threads.
-type threadsDir struct {
-	dir
-	roster roster
-	clock  clock
-}
-
-func (d *threadsDir) valid() time.Duration  { return changing }
-func (d *threadsDir) absent() time.Duration { return changing }
-
-func (d *threadsDir) attr(out *fuse.Attr) {
-	state, t := "", d.fs.started
-	newest, err := d.fs.store.Threads(background(), snapshot.Page{Limit: 1})
-	if err == nil && len(newest) > 0 {
-		state, t = newest[0].ID+"\x00"+newest[0].Head, newest[0].Updated
-	}
-	d.dirAttr(out, d.clock.at(state, t))
-}
-
-func (d *threadsDir) thread(id string) node {
-	return d.child(EncodeName(id), func(base dir) node {
-		n := &threadDir{dir: base, thread: id}
-		n.take(virtualIno("thread", id), n)
-		return n
-	})
-}
-
-func (d *threadsDir) lookup(name string) (node, error) {
-	id, ok, err := d.fs.idOf(name, d.ids)
-	if !ok || err != nil {
-		return nil, err
-	}
-	if _, err := d.fs.store.Thread(background(), id); err != nil {
-		return nil, notThere(err)
-	}
-	return d.thread(id), nil
-}
-
-// ids lists all threads.
-func (d *threadsDir) ids() ([]string, error) {
-	threads, err := d.fs.store.Threads(background(), snapshot.Page{})
-	ids := make([]string, len(threads))
-	for i, t := range threads {
-		ids[i] = t.ID
-	}
-	slices.Sort(ids)
-	return ids, err
-}
-
-func (d *threadsDir) list(off uint64, add func(listed) bool) error {
-	if off == 0 {
-		ids, err := d.ids()
-		if err != nil {
-			return err
-		}
-		d.roster.update(ids)
-	}
-	for i, id := range d.roster.from(off) {
-		if id != "" && !add(listed{name: EncodeName(id), off: off + uint64(i) + 1, mode: unix.S_IFDIR, ino: virtualIno("thread", id),
-			node: func() (node, error) { return d.thread(id), nil }}) {
-			break
-		}
-	}
-	return nil
 }
 
 // idOf returns the id of a file name. A name that was cut is looked for among

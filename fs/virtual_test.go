@@ -14,26 +14,33 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// TestClock: a directory's time strictly grows with its changes, and stays
+// TestCalendar: a directory's time strictly grows with its changes, and stays
 // between them.
-func TestClock(t *testing.T) {
+func TestCalendar(t *testing.T) {
 	at := func(sec, nsec int64) time.Time { return time.Unix(sec, nsec) }
-	var c clock
+	var c calendar
+	var node shown
+	require.Equal(t, at(100, 0), node.at(c.at("d", at(100, 0))), "nothing was noted")
 	for i, step := range []struct {
-		state string
-		time  time.Time
-		want  time.Time
+		change, index time.Time // of the change, and what the index says then
+		want          time.Time
 	}{
-		{"a", at(100, 0), at(100, 0)},
-		{"a", at(100, 0), at(100, 0)},
-		{"a", at(200, 0), at(100, 0)}, // no change
-		{"b", at(100, 0), at(100, 1)}, // in the same moment
-		{"c", at(50, 0), at(100, 2)},  // the machine's clock was set back
-		{"d", at(300, 5), at(300, 5)},
-		{"c", at(50, 0), at(300, 6)},
+		{at(100, 0), at(100, 0), at(100, 1)}, // in the same moment
+		{at(50, 0), at(50, 0), at(100, 2)},   // the machine's clock was set back
+		{at(300, 5), at(300, 5), at(300, 5)},
+		{at(400, 0), at(300, 5), at(400, 0)}, // of which the index knows nothing
+		{at(300, 0), at(300, 0), at(400, 1)},
 	} {
-		require.Equal(t, step.want, c.at(step.state, step.time), "step %d", i)
+		c.changed("d", step.change, node.last())
+		for range 2 {
+			require.Equal(t, step.want, node.at(c.at("d", step.index)), "step %d", i)
+		}
 	}
+	require.Equal(t, at(7, 0), c.at("other", at(7, 0)))
+	// The kernel forgot the directory, which is another node now.
+	require.Equal(t, at(400, 1), new(shown).at(c.at("d", at(300, 0))))
+	c.forget("d")
+	require.Equal(t, at(1, 0), c.at("d", at(1, 0)))
 }
 
 // TestRoster: a name that is there all the time has one place, whatever comes

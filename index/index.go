@@ -28,6 +28,8 @@ var (
 	ErrDuplicateID = errors.New("checkpoint id is taken")
 	// ErrDuplicateName: another checkpoint of the thread has that name.
 	ErrDuplicateName = errors.New("checkpoint name is taken")
+	// ErrArtifactNotFound: the thread has no such artifact.
+	ErrArtifactNotFound = errors.New("artifact not found")
 	// ErrInvalid: an id, a name or a record that the rules do not allow.
 	ErrInvalid = errors.New("invalid")
 	// ErrCorrupt: the index or its journal is damaged.
@@ -69,8 +71,18 @@ type Thread struct {
 	Head        string // id of the newest ready checkpoint; empty when there is none
 	Checkpoints int
 	NewBytes    int64 // sum of what its checkpoints added to the store, in bytes
-	Created     time.Time
+	Artifacts   int
+	Created     time.Time // when it was first written to
 	Updated     time.Time // of the last publish
+}
+
+// An Artifact is a generated file that belongs to a thread.
+type Artifact struct {
+	ID        string `cbor:"1,keyasint,omitempty"` // unique in the thread
+	Name      string `cbor:"2,keyasint,omitempty"` // free text; several may have the same
+	MediaType string `cbor:"3,keyasint,omitempty"`
+	Blob      Blob   `cbor:"4,keyasint,omitzero"`  // in the artifacts namespace
+	Created   int64  `cbor:"5,keyasint,omitempty"` // Unix time in ns
 }
 
 // Publish asks for one new checkpoint.
@@ -81,6 +93,9 @@ type Publish struct {
 	// thread had none. The record's parent must be the same.
 	ExpectedHead string
 	Name         string // optional
+	// Artifacts are added to the thread in the same step. An id that the thread
+	// has already fails with ErrDuplicateID.
+	Artifacts []Artifact
 }
 
 // Page bounds a listing.
@@ -107,6 +122,14 @@ type Index interface {
 	// already keeps its old location.
 	AddLocations(ctx context.Context, objects []Located) error
 
+	// MoveLocations records places that count from now on, whatever was known
+	// before.
+	MoveLocations(ctx context.Context, objects []Located) error
+	// DropLocations forgets where objects lie.
+	DropLocations(ctx context.Context, keys []cas.Key) error
+	// Locations yields all that are known, in no order that means anything.
+	Locations(ctx context.Context) iter.Seq2[Located, error]
+
 	// Publish makes one record the newest checkpoint and the head of its
 	// thread, creating the thread if need be: all of it or nothing. It fails
 	// with ErrDuplicateID, ErrStaleHead, ErrDuplicateName (looked for in this
@@ -114,6 +137,27 @@ type Index interface {
 	// contradicts the request), with cas.ErrNotFound if the record is nowhere,
 	// and with ErrCommitted.
 	Publish(ctx context.Context, p Publish) (Checkpoint, error)
+
+	// Rename gives a checkpoint a name, or with "" takes it away. It fails with
+	// ErrCheckpointNotFound, ErrDuplicateName, ErrInvalid and ErrCommitted.
+	Rename(ctx context.Context, org, id, name string) (Checkpoint, error)
+	// Delete removes a checkpoint and its name. If it was its thread's head, the
+	// newest ready one left becomes it; a thread without checkpoints stays. It
+	// returns what was removed and the thread as it is then, and fails with
+	// ErrCheckpointNotFound and ErrCommitted.
+	Delete(ctx context.Context, org, id string) (Checkpoint, Thread, error)
+	// DeleteThread removes a thread with its checkpoints and artifacts. It fails
+	// with ErrThreadNotFound and ErrCommitted.
+	DeleteThread(ctx context.Context, org, id string) error
+	// AddArtifact gives a thread an artifact, creating the thread if need be. It
+	// fails with ErrDuplicateID, ErrInvalid and ErrCommitted.
+	AddArtifact(ctx context.Context, org, thread string, a Artifact) error
+	// RemoveArtifact takes an artifact away from a thread; checkpoints keep it.
+	// It fails with ErrThreadNotFound, ErrArtifactNotFound and ErrCommitted.
+	RemoveArtifact(ctx context.Context, org, thread, id string) error
+	// Artifacts lists a thread's artifacts in the order of their ids. It fails
+	// with ErrThreadNotFound.
+	Artifacts(ctx context.Context, org, thread string) ([]Artifact, error)
 
 	// Checkpoint fails with ErrCheckpointNotFound.
 	Checkpoint(ctx context.Context, org, id string) (Checkpoint, error)
@@ -131,6 +175,8 @@ type Index interface {
 	// Checkpoints lists a thread's, newest first. It fails with
 	// ErrThreadNotFound.
 	Checkpoints(ctx context.Context, org, thread string, p Page) iter.Seq2[Checkpoint, error]
+	// Organizations lists the organizations that have threads.
+	Organizations(ctx context.Context) ([]string, error)
 
 	// Check compares the index with itself: heads, names, counts and order
 	// agree with the checkpoints. It yields what is wrong, one finding a value.

@@ -93,3 +93,28 @@ func quote(s string) string {
 	}
 	return fmt.Sprintf("%q...", s[:n])
 }
+
+// MaxArtifactName is how many bytes an artifact's name or media type may have.
+const MaxArtifactName = 1024
+
+// Validate checks the rules that an artifact must keep: an id like a
+// checkpoint's, a name and a media type of valid UTF-8. The error wraps
+// [ErrInvalid].
+func (a Artifact) Validate() error {
+	if err := validCheckpoint("artifact id", a.ID); err != nil {
+		return err
+	}
+	if a.Name == "" {
+		return fmt.Errorf("%w artifact name: it is empty", ErrInvalid)
+	}
+	if err := validText("artifact name", a.Name, MaxArtifactName); err != nil {
+		return err
+	}
+	if err := validText("media type", a.MediaType, MaxArtifactName); err != nil {
+		return err
+	}
+	if a.Blob.Hash.IsZero() {
+		return fmt.Errorf("%w artifact %s: it has no content", ErrInvalid, quote(a.ID))
+	}
+	return nil
+}

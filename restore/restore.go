@@ -151,13 +151,20 @@ func (w *writer) staged(src Source, dir string, files *policy.Files) (res Result
 	if err := unix.Fchmod(root.fd, 0o700); err != nil {
 		return Result{}, fmt.Errorf("restore beside %s: %w", dir, err)
 	}
+	// If we are killed, nobody takes what is left for whole, nor saves it.
+	if err := root.mark(); err != nil {
+		return Result{}, fmt.Errorf("restore beside %s: %w", dir, err)
+	}
 	if err := w.fill(root, src, files); err != nil {
 		return Result{}, err
 	}
-	w.finishRoot(root, src.Stat)
 	if err := root.sync(); err != nil {
 		return Result{}, err
 	}
+	if err := unix.Unlinkat(root.fd, capture.Marker, 0); err != nil {
+		return Result{}, fmt.Errorf("remove the marker in %s: %w", stage, err)
+	}
+	w.finishRoot(root, src.Stat)
 	// Never over something that appeared meanwhile.
 	err = unix.Renameat2(unix.AT_FDCWD, stage, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) { // a file system without the flag

@@ -246,23 +246,10 @@ func (w *writer) setXattrs(fd int, path string, e *tree.Entry) (mode uint32, err
 		}
 		w.incomplete(path, fmt.Errorf("set %s: %w", x.Name, err))
 		if x.Name == tree.ACLAccess {
-			mode &= ^uint32(0o070) | aclGroup(x.Value)<<3
+			mode = tree.NarrowMode(mode, x.Value)
 		}
 	}
 	return mode, nil
-}
-
-// aclGroup returns the permission bits of the owning group's entry in a POSIX
-// ACL as the kernel stores it (linux/posix_acl_xattr.h): a version of 4 bytes,
-// then entries of tag (2), permissions (2) and id (4). Nothing when it has none.
-func aclGroup(acl []byte) uint32 {
-	const header, entry, groupObj = 4, 8, 0x04
-	for b := acl; len(b) >= header+entry; b = b[entry:] {
-		if uint16(b[header])|uint16(b[header+1])<<8 == groupObj {
-			return uint32(b[header+2]) & 7
-		}
-	}
-	return 0
 }
 
 // corrupt marks content that does not agree with the tree.

@@ -1,5 +1,6 @@
 #!/bin/bash
-# A tour of snapfs: two versions of a real workspace, side by side as directories.
+# A tour of snapfs: versions and forks of a real workspace, side by side as
+# directories; one is restored, one deleted.
 # It works in a directory of its own, with a store of its own, and leaves nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,6 +33,9 @@ differs() {
 	"$@" || code=$?
 	[ "$code" = 1 ] || fail "exit code $code where 1 was expected: the versions differ"
 }
+
+# packs counts the bytes of everything that is stored.
+packs() { find "$dir/store/packs" -type f -printf '%s\n' | awk '{ n += $1 } END { printf "%d\n", n }'; }
 
 scripts/setup.sh rsync diff fusermount3
 type -P go >/dev/null || fail "no go command: the workspace is a copy of its own source"
@@ -80,7 +84,8 @@ run rm -r work/testdata/script/version.txt
 run mkdir -p work/notes
 run cp work/main.go work/notes/copy.go
 run chmod 600 work/go_test.go
-run snapfs save --thread task --name second work
+run snapfs save --thread task work
+run snapfs rename task@latest second
 run snapfs list task
 
 say "Every checkpoint is a directory."
@@ -91,10 +96,24 @@ differs diff -r mnt/threads/task/by-name/first/files mnt/threads/task/by-name/se
 say "The same without a mount, and with what diff does not see."
 differs snapfs diff task@first task@second
 
-say "Go on from the first version in a thread of its own; it costs one small record."
-run snapfs fork task@first other-idea
-run snapfs diff task@first other-idea@latest
-run diff -r mnt/threads/task/by-name/first/files mnt/threads/other-idea/latest/files
+say "Go on from the first version twice, each time in a thread of its own; a fork costs one small record."
+run snapfs fork task@first idea-a
+run snapfs fork task@first idea-b
+run snapfs diff task@first idea-a@latest
+run diff -r mnt/threads/task/by-name/first/files mnt/threads/idea-b/latest/files
+for idea in a b; do
+	run snapfs restore --quiet "idea-$idea@latest" "work-$idea"
+done
+run sed -i 's/^package main$/package main \/\/ idea a/' work-a/main.go
+run cp work/docs.go work-b/b.go
+# What no other checkpoint has, and nothing makes smaller.
+head -c 4M /dev/urandom >work-b/result.bin
+for idea in a b; do
+	run snapfs save --quiet --thread "idea-$idea" --name tried "work-$idea"
+done
+say "The two ideas against each other, as directories and without a mount."
+differs diff -rq mnt/threads/idea-a/by-name/tried/files mnt/threads/idea-b/by-name/tried/files
+differs snapfs diff idea-a@tried idea-b@tried
 
 say "Restore the latest version, and prove it equal: content, modes, times, links."
 run snapfs restore task@latest restored
@@ -109,6 +128,16 @@ else
 fi
 [ -z "$changes" ] || fail "the restored tree differs: $changes"
 echo "equal: $(find restored | wc -l) entries"
+
+say "Delete the second idea: its thread is back at the fork, and gc frees what only it had."
+before=$(packs)
+run snapfs delete idea-b@tried
+run ls mnt/threads/idea-b
+run snapfs diff task@first idea-b@latest
+run snapfs gc
+after=$(packs)
+[ $((before - after)) -ge 4000000 ] || fail "gc left $after of $before bytes in the store"
+echo "the store: $before bytes before, $after now"
 
 say "Every byte in the store is what its name says."
 run snapfs verify --data

@@ -40,9 +40,19 @@ func (s *Server) routes(api huma.API) {
 	register(s, api, get("get-thread", "/v1/threads/{thread}", "One thread"), s.thread)
 	register(s, api, get("list-checkpoints", "/v1/threads/{thread}/checkpoints", "A thread's checkpoints, newest first"), s.checkpoints)
 	register(s, api, get("get-checkpoint", "/v1/checkpoints/{id}", "The checkpoint with exactly this id"), s.checkpoint)
+	rename := post("rename-checkpoint", "/v1/checkpoints/{id}", "Gives a checkpoint a name, or takes it away", http.StatusOK)
+	rename.Method = http.MethodPatch
+	register(s, api, rename, s.rename)
+	register(s, api, drop("delete-checkpoint", "/v1/checkpoints/{id}", "Deletes a checkpoint; its thread's head moves to the newest one left"), s.deleteCheckpoint)
+	register(s, api, drop("delete-thread", "/v1/threads/{thread}", "Deletes a thread with all of its checkpoints and artifacts"), s.deleteThread)
+	register(s, api, get("list-artifacts", "/v1/threads/{thread}/artifacts", "The artifacts that a thread has now, by id"), s.artifacts)
+	register(s, api, drop("remove-artifact", "/v1/threads/{thread}/artifacts/{artifact}", "Takes an artifact away from a thread; checkpoints keep it"), s.removeArtifact)
+	register(s, api, post("gc", "/v1/gc", "Frees what nothing refers to", http.StatusOK), s.gc)
 	register(s, api, get("resolve", "/v1/resolve", "The checkpoint that a reference means: an id, THREAD@NAME or the beginning of an id"), s.resolve)
 	register(s, api, get("stats", "/v1/stats", "What the store holds and what the daemon did"), s.stats)
 	register(s, api, post("check", "/v1/check", "Compares the index with itself", http.StatusOK), s.check)
+
+	register(s, api, post("distrust", "/v1/distrust", "Notes objects that were found damaged: the next save of the same content stores it anew", http.StatusNoContent), s.distrust)
 
 	locate := post("locate", "/v1/locate", "Where objects lie: 1 byte of namespace and 32 of hash each; replies 32 bytes each: pack (16), offset, stored and plain length (4 each, big-endian), kind, encoding, 2 of zero", http.StatusOK)
 	locate.MaxBodyBytes, locate.Responses = maxLocate, binaryResponse("The locations; all zero: nowhere")
@@ -62,6 +72,8 @@ func (s *Server) routes(api huma.API) {
 	register(s, api, have, s.have)
 	register(s, api, post("add-pack", "/v1/sessions/{id}/packs/{pack}", "Takes over a closed pack from the store's tmp/", http.StatusNoContent), s.addPack)
 	register(s, api, post("publish", "/v1/sessions/{id}/publish", "Makes a record the head of the session's thread", http.StatusCreated), s.publish)
+
+	register(s, api, post("add-artifact", "/v1/sessions/{id}/artifacts", "Gives the session's thread an artifact whose content was put", http.StatusNoContent), s.addArtifact)
 
 	register(s, api, post("mount", "/v1/mounts", "Shows the store at a mountpoint", http.StatusCreated), s.mount)
 	register(s, api, drop("unmount", "/v1/mounts", "Ends a mount"), s.unmount)
@@ -229,7 +241,11 @@ func (s *Server) mount(ctx context.Context, in *struct{ Body snapshot.MountReque
 	if s.opt.Mounter == nil {
 		return nil, fmt.Errorf("mount: this daemon only serves the API: %w", snapshot.ErrUnsupported)
 	}
-	return nil, s.opt.Mounter.Mount(ctx, in.Body)
+	req := in.Body
+	if len(req.Bytes) > 0 {
+		req.Mountpoint, req.Bytes = string(req.Bytes), nil
+	}
+	return nil, s.opt.Mounter.Mount(ctx, req)
 }
 
 func (s *Server) unmount(ctx context.Context, in *struct {

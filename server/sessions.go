@@ -226,7 +226,9 @@ func (s *Server) publish(ctx context.Context, in *publishInput) (*checkpointOutp
 	if err != nil {
 		return nil, badRequest(err)
 	}
-	cp, err := o.Publish(context.WithoutCancel(ctx), snapshot.PublishRequest{Record: record, Name: in.Body.Name})
+	cp, err := o.Publish(context.WithoutCancel(ctx), snapshot.PublishRequest{
+		Record: record, Name: in.Body.Name, Artifacts: in.Body.Artifacts,
+	})
 	if err != nil {
 		return nil, err
 	}

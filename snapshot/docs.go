@@ -192,11 +192,15 @@ func (s *Store) Show(ctx context.Context, ref string) (Checkpoint, error) {
 
 // small reads a blob that fits in memory; the zero blob is nothing.
 func (s *Store) small(ctx context.Context, ns cas.Namespace, b index.Blob) ([]byte, error) {
+	return readSmall(ctx, s.blobs, ns, b)
+}
+
+func readSmall(ctx context.Context, s cas.Source, ns cas.Namespace, b index.Blob) ([]byte, error) {
 	if b.IsZero() {
 		return nil, nil
 	}
 	var buf bytes.Buffer
-	if err := cas.CopyBlob(ctx, &buf, s.blobs, ns, cas.Blob{Hash: b.Hash, Size: int64(b.Size)}); err != nil {
+	if err := cas.CopyBlob(ctx, &buf, s, ns, cas.Blob{Hash: b.Hash, Size: int64(b.Size)}); err != nil {
 		return nil, err
 	}
 	return buf.Bytes(), nil

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"errors"
 	"fmt"
+	iofs "io/fs"
 )
 
 var (
@@ -22,6 +23,8 @@ var (
 	ErrSessionOver = errors.New("the session with the store has ended")
 	// ErrRefused: something that is not done unless it is forced.
 	ErrRefused = errors.New("refused")
+	// ErrNoConversation: the checkpoint was saved without one.
+	ErrNoConversation = errors.New("no conversation was saved")
 	// ErrForbidden: the caller may not do that.
 	ErrForbidden = errors.New("forbidden")
 	// ErrThreadNotEmpty: a fork into a thread that has checkpoints.
@@ -79,4 +82,13 @@ func Hint(err error) string {
 		return h.Hint
 	}
 	return ""
+}
+
+// Forbidden makes an error that says that the caller may not use a store an
+// [ErrForbidden], and leaves every other one as it is.
+func Forbidden(dir string, err error) error {
+	if !errors.Is(err, iofs.ErrPermission) || errors.Is(err, ErrForbidden) {
+		return err
+	}
+	return WithHint(fmt.Errorf("%w: %w", err, ErrForbidden), "the store %s is somebody else's: work as its owner, or name another with --store", dir)
 }

@@ -52,7 +52,7 @@ func publishFolder(t *testing.T, s *Store, n, changed int) Checkpoint {
 		ID: fmt.Sprint("changed-", changed), Thread: "T", Parent: session.Head(), Reason: index.Manual, Created: time.Now().UnixNano(),
 		Root: index.Root{Tree: root.Hash, Mode: 0o755}, Totals: index.Totals(root.Totals), Consistency: index.PerFile,
 	}
-	cp, err := publish(t.Context(), session, w, rec, "")
+	cp, err := publish(t.Context(), session, w, rec, PublishRequest{})
 	require.NoError(t, err)
 	return cp
 }

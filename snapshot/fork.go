@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
@@ -34,14 +33,16 @@ func (s *Store) Fork(ctx context.Context, ref string, opt ForkOptions) (Checkpoi
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	blobs := local.New(s.dir, inSession{s.holder, session}, local.Options{})
-	defer blobs.Close()
-	w, err := blobs.NewWriter(ctx)
+	w, end, err := s.newWriter(ctx, session, local.Auto)
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	defer w.Close()
-	now := time.Now()
+	defer end()
+	artifacts, err := readArtifacts(ctx, s.blobs, rec)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), err)
+	}
+	now := s.now()
 	rec.ID, rec.Thread, rec.Parent = opt.ID, opt.Thread, ""
 	if rec.ID == "" {
 		rec.ID = newID(now)
@@ -49,7 +50,7 @@ func (s *Store) Fork(ctx context.Context, ref string, opt ForkOptions) (Checkpoi
 	rec.Origin = &index.Origin{Thread: cp.Thread, Checkpoint: cp.ID}
 	rec.Reason, rec.Run, rec.Message, rec.Labels = index.Forked, "", "", nil
 	rec.Creator, rec.Created = creator(), now.UnixNano()
-	made, err := publish(ctx, session, w, rec, "")
+	made, err := publish(ctx, session, w, rec, PublishRequest{Artifacts: newArtifacts(artifacts)})
 	if errors.Is(err, index.ErrStaleHead) {
 		return Checkpoint{}, fmt.Errorf("thread %s: %w", quoted(opt.Thread), ErrThreadNotEmpty)
 	}

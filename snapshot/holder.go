@@ -27,6 +27,22 @@ type Holder interface {
 	Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error)
 	// Begin starts a save into a thread.
 	Begin(ctx context.Context, req BeginRequest) (Session, error)
+	// Rename gives the checkpoint with exactly this id a name; "" takes it away.
+	Rename(ctx context.Context, id, name string) (Checkpoint, error)
+	// Delete removes the checkpoint with exactly this id. Its thread's head moves
+	// to the newest one left.
+	Delete(ctx context.Context, id string) error
+	// DeleteThread removes a thread with all its checkpoints and artifacts.
+	DeleteThread(ctx context.Context, id string) error
+	// Artifacts lists what a thread has now, by id.
+	Artifacts(ctx context.Context, thread string) ([]Artifact, error)
+	// RemoveArtifact takes one away from a thread; checkpoints keep theirs.
+	RemoveArtifact(ctx context.Context, thread, id string) error
+	// GC frees what nothing refers to.
+	GC(ctx context.Context, req GCRequest) (GCResult, error)
+	// Distrust notes objects that were found damaged at their places: the next save
+	// of the same content stores it anew.
+	Distrust(ctx context.Context, objects []cas.Located) error
 	// Check compares the index with itself and yields what is wrong.
 	Check(ctx context.Context) ([]string, error)
 	// Stats counts.
@@ -45,26 +61,34 @@ type Page struct {
 	Before string // only what comes after this id in the listing; empty: from the start
 }
 
-// BeginRequest starts a save. ID and Name are looked at early, so that a save
-// that cannot be published fails before it reads a whole workspace.
+// BeginRequest starts a save. ID, Name and Parent are looked at early, so that a
+// save that cannot be published fails before it reads a whole workspace.
 type BeginRequest struct {
 	Thread string `json:"thread"`
 	ID     string `json:"id,omitempty"`
 	Name   string `json:"name,omitempty"`
-	PID    int    `json:"pid,omitempty"`   // of the saving process, for messages
-	Empty  bool   `json:"empty,omitempty"` // the thread must have no checkpoints: a fork
+	PID    int    `json:"pid,omitempty"`    // of the saving process, for messages
+	Empty  bool   `json:"empty,omitempty"`  // the thread must have nothing: a fork
+	Parent string `json:"parent,omitempty"` // must be the head; empty: whatever is
+	// Beside lets other saves into the thread go on: for what adds artifacts only.
+	Beside bool `json:"beside,omitempty"`
 }
 
 // PublishRequest ends a save.
 type PublishRequest struct {
-	Record cas.Hash // in the records namespace; its Parent is the session's head
-	Name   string
+	Record    cas.Hash // in the records namespace; its Parent is the session's head
+	Name      string
+	Artifacts []Artifact // to be added to the thread in the same step
 }
 
 // MountRequest asks a daemon for a mount.
 type MountRequest struct {
 	Mountpoint string `json:"mountpoint"` // absolute
-	AllowOther bool   `json:"allowOther,omitempty"`
+	// Bytes is the mountpoint where that is not valid UTF-8, which JSON cannot
+	// carry.
+	Bytes      []byte   `json:"mountpointBytes,omitempty"`
+	AllowOther bool     `json:"allowOther,omitempty"` // users other than the one who mounts may enter
+	Threads    []string `json:"threads,omitempty"`    // ids; only these show; none: all
 }
 
 // UnmountRequest ends a mount.
@@ -77,7 +101,8 @@ type UnmountRequest struct {
 // process ends. Blobs that were added stay for a while, so that a save that
 // lost a race can be tried again at little cost.
 type Session interface {
-	// Head is the thread's head when the session began; empty: it had none.
+	// Head is the thread's head when the session began, or what it published last;
+	// empty: there is none.
 	Head() string
 	// Have reports, key by key, whether the save may rely on the object that the
 	// store has.
@@ -86,14 +111,30 @@ type Session interface {
 	AddPack(ctx context.Context, id cas.PackID) error
 	// Publish makes the record the head of its thread.
 	Publish(ctx context.Context, req PublishRequest) (Checkpoint, error)
+	// AddArtifact gives the session's thread an artifact whose content was put.
+	AddArtifact(ctx context.Context, a Artifact) error
 	// Close ends the session. A second call does nothing.
 	Close() error
 }
 
+// An EventKind says what happened.
+type EventKind int
+
+// The kinds of events.
+const (
+	Published     EventKind = iota // a checkpoint, which is its thread's head now
+	Renamed                        // a checkpoint got a name, or lost one
+	Deleted                        // a checkpoint
+	ThreadDeleted                  // a thread with all of its checkpoints
+	ThreadMade                     // by an artifact: it has no checkpoint yet
+)
+
 // An Event is a change that mounts show.
 type Event struct {
+	Kind       EventKind
 	Thread     string
-	Checkpoint string // published
-	Name       string // of the checkpoint; empty: unnamed
-	NewThread  bool   // its first
+	Checkpoint string // empty for a whole thread
+	Name       string // of the checkpoint now; empty: unnamed
+	OldName    string // before; empty: unnamed
+	NewThread  bool   // the thread was made by this
 }

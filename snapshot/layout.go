@@ -11,8 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/index/journal"
 )
 
 // Format is the number of the store's format on disk.
@@ -56,6 +59,8 @@ func Create(dir string) error {
 	if _, err := readStoreInfo(dir); err == nil || !errors.Is(err, ErrNoStore) {
 		return err
 	}
+	_, err := os.Stat(dir)
+	made := errors.Is(err, iofs.ErrNotExist)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
@@ -68,22 +73,63 @@ func Create(dir string) error {
 	if _, err := readStoreInfo(dir); err == nil || !errors.Is(err, ErrNoStore) {
 		return err
 	}
+	if err := fillStore(dir); err != nil {
+		return errors.Join(err, unmakeStore(dir, made))
+	}
+	return nil
+}
+
+// unmakeStore removes what a failed creation left: nothing in it is anybody's.
+func unmakeStore(dir string, all bool) error {
+	if all {
+		return os.RemoveAll(dir)
+	}
+	var errs []error
+	for _, name := range []string{"packs", "tmp", indexDir, cacheDir, journalDir, storeFile, lockFile} {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// fillStore makes an empty store of a directory; the file that says that it is one
+// comes last.
+func fillStore(dir string) error {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
-	for _, d := range []string{journalDir, indexDir, cacheDir} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			return fmt.Errorf("create store: %w", err)
-		}
+	if err := local.CheckSpace(dir); err != nil {
+		return fmt.Errorf("create store: %w", err)
 	}
 	if err := local.Create(dir); err != nil {
 		return err
+	}
+	if err := makeDirs(dir); err != nil {
+		return err
+	}
+	// With its first file: from now on a store without a journal has lost it.
+	j, err := journal.Open(filepath.Join(dir, journalDir), journal.Options{})
+	if err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	if err := j.Close(); err != nil {
+		return fmt.Errorf("create store: %w", err)
 	}
 	data, err := json.MarshalIndent(newStoreInfo(), "", "  ")
 	if err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(dir, storeFile), append(data, '\n'))
+}
+
+// makeDirs makes the directories that hold nothing of the store's own: a copy of
+// the rest is a whole store.
+func makeDirs(dir string) error {
+	for _, d := range []string{"tmp", indexDir, cacheDir} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil && !errors.Is(err, iofs.ErrExist) && !errors.Is(err, unix.EROFS) {
+			return fmt.Errorf("open store %s: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // readStoreInfo looks whether dir is a store that this program can use. A
@@ -96,16 +142,16 @@ func readStoreInfo(dir string) (storeInfo, error) {
 		return info, noStore(dir)
 	}
 	if err != nil {
-		return info, fmt.Errorf("open store %s: %w", dir, err)
+		return info, Forbidden(dir, fmt.Errorf("open store %s: %w", dir, err))
 	}
 	if err := json.Unmarshal(data, &info); err != nil || info.Format < 1 || info.ID == "" {
-		return info, fmt.Errorf("%s: %s is damaged: %w", dir, storeFile, ErrNotAStore)
+		return info, fmt.Errorf("%s: %s is damaged: %w", dir, storeFile, cas.ErrCorrupt)
 	}
 	if info.Format > Format {
 		return info, WithHint(fmt.Errorf("%s has format %d, this snapfs knows up to %d: %w", dir, info.Format, Format, ErrNewerStore), "install a newer snapfs")
 	}
 	if want := newStoreInfo(); info.Chunking != want.Chunking {
-		return info, fmt.Errorf("%s: chunking constants in %s are not those of format %d: %w", dir, storeFile, info.Format, ErrNotAStore)
+		return info, fmt.Errorf("%s: chunking constants in %s are not those of format %d: %w", dir, storeFile, info.Format, cas.ErrCorrupt)
 	}
 	return info, nil
 }
@@ -117,7 +163,7 @@ func noStore(dir string) error {
 	case errors.Is(err, iofs.ErrNotExist):
 		return fmt.Errorf("%w at %s", ErrNoStore, dir)
 	case err != nil:
-		return fmt.Errorf("open store %s: %w", dir, err)
+		return Forbidden(dir, fmt.Errorf("open store %s: %w", dir, err))
 	}
 	for _, n := range names {
 		// What Create itself may have left when it was interrupted, or makes just
@@ -130,6 +176,13 @@ func noStore(dir string) error {
 		default:
 			return WithHint(fmt.Errorf("%s holds %q: %w", dir, n.Name(), ErrNotAStore), "name an empty or missing directory with --store")
 		}
+	}
+	for id, err := range local.Packs(dir) {
+		if err != nil {
+			break // there are none
+		}
+		err := fmt.Errorf("%s holds pack %s and no %s: %w", dir, id, storeFile, cas.ErrCorrupt)
+		return WithHint(err, "put %s back from a backup", storeFile)
 	}
 	return fmt.Errorf("%w at %s", ErrNoStore, dir)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/cas/memory"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/index/badger"
 )
@@ -30,17 +31,28 @@ const notifyWait = time.Second
 
 // localHolder is the holder in the process that has the lock.
 //
-// Lock order: mu alone, never while the index is called.
+// Lock order: collecting, places, mu. The index is called without mu.
 type localHolder struct {
 	dir   string
 	info  storeInfo
 	lock  *storeLock
-	index *badger.Index
-	packs *local.Store
-	log   *slog.Logger
+	index index.Index
+	// objects are the store's bytes: packs, or in a store that lives in memory
+	// memory, and the other is nil.
+	objects cas.Store
+	packs   *local.Store
+	memory  *memory.Store
+	log     *slog.Logger
+
+	collecting sync.Mutex // one collection at a time
+	places     sync.Mutex // held while places are compared and changed
 
 	mu          sync.Mutex
-	saving      map[string]*localSession // by thread
+	sessions    uint64                   // begun so far
+	condemned   map[cas.Key]uint64       // by the number of sessions begun when it was condemned
+	distrusted  map[cas.Key]cas.Location // damaged objects and where they lie
+	live        map[*localSession]struct{}
+	saving      map[string]*localSession // those that publish, by thread
 	subscribers map[int]func(context.Context, Event)
 	nextSub     int
 	closed      bool
@@ -62,23 +74,76 @@ func openLocal(ctx context.Context, dir, verb string, log *slog.Logger) (h *loca
 			lock.release()
 		}
 	}()
+	if err := makeDirs(dir); err != nil {
+		return nil, err
+	}
 	if err := local.Sweep(dir); err != nil && !errors.Is(err, iofs.ErrPermission) {
 		return nil, err
 	}
-	h = &localHolder{dir: dir, info: info, lock: lock, log: log, saving: map[string]*localSession{}, subscribers: map[int]func(context.Context, Event){}}
-	h.packs = local.New(dir, nil, local.Options{}) // reads by place alone
-	h.index, err = badger.Open(ctx, filepath.Join(dir, indexDir), badger.Options{
+	h = newHolder(log)
+	h.dir, h.info, h.lock = dir, info, lock
+	h.packs = local.New(dir, readOnly{h}, local.Options{Damaged: h.found})
+	h.objects = h.packs
+	full := local.CheckSpace(dir)
+	if full != nil {
+		log.Warn("the disk is nearly full: the index is kept in memory", "store", dir, "error", full)
+	}
+	opened, err := openIndex(ctx, filepath.Join(dir, indexDir), badger.Options{
 		Journal: filepath.Join(dir, journalDir),
 		Packs:   h.footers,
-		Records: func(_ context.Context, at cas.Located) ([]byte, error) {
-			return h.packs.ReadAt(at.Key, at.Location, nil)
-		},
-		Logger: log,
+		Records: h.recordAt,
+		// The store was made with one.
+		Existing: true,
+		InMemory: errors.Is(full, cas.ErrNoSpace),
+		Logger:   log,
 	})
+	if errors.Is(err, index.ErrCorrupt) {
+		err = WithHint(err, "put the journal back as it was; if an older one was put there on purpose, delete %s", filepath.Join(dir, indexDir))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", dir, err)
 	}
+	if err := h.loadDistrust(); err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	h.index = opened
 	return h, nil
+}
+
+// recordAt reads a record for the index. It may have moved since the index looked
+// for it; while the index is being opened nothing moves.
+func (h *localHolder) recordAt(ctx context.Context, at cas.Located) ([]byte, error) {
+	data, err := h.packs.ReadAt(at.Key, at.Location, nil)
+	if errors.Is(err, iofs.ErrNotExist) && h.index != nil {
+		return h.packs.Read(ctx, at.Key, nil)
+	}
+	return data, err
+}
+
+// openIndex opens the index of a store whose lock this process has. Then nobody
+// else has the index open but, for an instant, a child that the last holder was
+// just forking: that is waited for.
+func openIndex(ctx context.Context, dir string, opt badger.Options) (*badger.Index, error) {
+	const tries, pause = 200, 5 * time.Millisecond
+	for try := 1; ; try++ {
+		ix, err := badger.Open(ctx, dir, opt)
+		if !errors.Is(err, index.ErrInUse) || try == tries || ctx.Err() != nil {
+			return ix, err
+		}
+		time.Sleep(pause)
+	}
+}
+
+func newHolder(log *slog.Logger) *localHolder {
+	return &localHolder{log: log, live: map[*localSession]struct{}{}, saving: map[string]*localSession{}, subscribers: map[int]func(context.Context, Event){}}
+}
+
+// checkSpace looks for room before something is written.
+func (h *localHolder) checkSpace() error {
+	if h.dir == "" {
+		return nil
+	}
+	return local.CheckSpace(h.dir)
 }
 
 // footers yields what every pack holds, for a rebuild of the index.
@@ -110,7 +175,11 @@ func (h *localHolder) Close() error {
 	}
 	h.closed = true
 	h.mu.Unlock()
-	err := errors.Join(h.index.Close(), h.packs.Close(), h.giveAway())
+	err := h.index.Close()
+	if h.dir == "" {
+		return err
+	}
+	err = errors.Join(err, h.packs.Close(), h.giveAway())
 	h.lock.release()
 	return err
 }
@@ -189,6 +258,10 @@ func (h *localHolder) Stats(ctx context.Context) (Stats, error) {
 		}
 		st.Threads++
 		st.Checkpoints += t.Checkpoints
+	}
+	if h.dir == "" {
+		_, st.PackBytes = h.memory.Size()
+		return st, nil
 	}
 	var err error
 	st.Packs, st.PackBytes, err = local.Size(h.dir)

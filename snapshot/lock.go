@@ -21,7 +21,7 @@ type storeLock struct{ f *os.File }
 func acquire(dir, verb string) (*storeLock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock store: %w", err)
+		return nil, Forbidden(dir, fmt.Errorf("lock store: %w", err))
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()

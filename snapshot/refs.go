@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/tree"
@@ -74,7 +75,7 @@ func (h *localHolder) named(ctx context.Context, thread, name string) (index.Che
 // byPrefix finds the one checkpoint whose id begins so.
 func (h *localHolder) byPrefix(ctx context.Context, ref string) (Checkpoint, error) {
 	const shown = 10
-	if len(ref) >= minPrefix {
+	if utf8.RuneCountInString(ref) >= minPrefix {
 		found, err := h.index.ByPrefix(ctx, defaultOrg, ref, shown+1)
 		if err != nil && !notThere(err) {
 			return Checkpoint{}, err

@@ -31,27 +31,31 @@ func TestReferences(t *testing.T) {
 		{"mail@host", "cp@2", "v@1"},
 		{"a", "a@latest-but-an-id", "2"},
 		{"b", "a@first", ""},
+		{"b", "\u00e9\u00e8\u00e0\u00fc\u00f6\u00df-id", ""},
+		{"b", "twinned-twinned", ""},
 		{"odd \n/thr\u00e9ad", "odd", "n\u00e4me"},
 	} {
 		saveAs(t, s, ws, c[0], c[1], c[2])
 	}
 	for ref, want := range map[string]string{
-		"20260101-000000-aabbccdd":       "20260101-000000-aabbccdd",
-		"aabbccdd":                       "20260101-000000-aabbccdd",
-		"20260101-000001":                "20260101-000001-aabbccee",
-		"abcdef":                         "abcdefgh",
-		"a@latest":                       "a@latest-but-an-id",
-		"b@latest":                       "a@first",
-		"a@first":                        "a@first", // the exact id comes first
-		"a@2":                            "a@latest-but-an-id",
-		"a@x@y":                          "in-a-at-x", // the rightmost @ first
-		"a@x@latest":                     "in-a-at-x",
-		"mail@host@v@1":                  "cp@2",
-		"mail@host@latest":               "cp@2",
-		"cp@2":                           "cp@2",
-		"a@latest-but":                   "a@latest-but-an-id", // a prefix that has an @
-		"odd \n/thr\u00e9ad@n\u00e4me":   "odd",
-		"odd \n/thr\u00e9ad@" + "latest": "odd",
+		"20260101-000000-aabbccdd":             "20260101-000000-aabbccdd",
+		"aabbccdd":                             "20260101-000000-aabbccdd",
+		"20260101-000001":                      "20260101-000001-aabbccee",
+		"abcdef":                               "abcdefgh",
+		"a@latest":                             "a@latest-but-an-id",
+		"b@latest":                             "twinned-twinned",
+		"twinned":                              "twinned-twinned", // both parts of one id
+		"\u00e9\u00e8\u00e0\u00fc\u00f6\u00df": "\u00e9\u00e8\u00e0\u00fc\u00f6\u00df-id",
+		"a@first":                              "a@first", // the exact id comes first
+		"a@2":                                  "a@latest-but-an-id",
+		"a@x@y":                                "in-a-at-x", // the rightmost @ first
+		"a@x@latest":                           "in-a-at-x",
+		"mail@host@v@1":                        "cp@2",
+		"mail@host@latest":                     "cp@2",
+		"cp@2":                                 "cp@2",
+		"a@latest-but":                         "a@latest-but-an-id", // a prefix that has an @
+		"odd \n/thr\u00e9ad@n\u00e4me":         "odd",
+		"odd \n/thr\u00e9ad@" + "latest":       "odd",
 	} {
 		cp, err := s.Resolve(t.Context(), ref)
 		require.NoErrorf(t, err, "%q", ref)
@@ -61,21 +65,22 @@ func TestReferences(t *testing.T) {
 		err  error
 		hint string
 	}{
-		"20260101":                  {ErrAmbiguous, "20260101-000000-aabbccdd, 20260101-000001-aabbccee"},
-		"aabbcc":                    {ErrAmbiguous, "aabbccee"},
-		"aabbc":                     {index.ErrCheckpointNotFound, "snapfs list"}, // too short
-		"a":                         {index.ErrCheckpointNotFound, "a@latest"},
-		"mail@host":                 {index.ErrCheckpointNotFound, "mail@host@latest"},
-		"a@nothing":                 {index.ErrCheckpointNotFound, "snapfs list a "},
-		"nobody@latest":             {index.ErrCheckpointNotFound, "snapfs list"},
-		"":                          {index.ErrCheckpointNotFound, "snapfs list"},
-		"@":                         {index.ErrCheckpointNotFound, "snapfs list"},
-		"@latest":                   {index.ErrCheckpointNotFound, "snapfs list"},
-		"a@":                        {index.ErrCheckpointNotFound, ""},
-		"\xff\xfe@latest":           {index.ErrCheckpointNotFound, "snapfs list"},
-		strings.Repeat("long", 500): {index.ErrCheckpointNotFound, "snapfs list"},
-		"aabbccdd\x00":              {index.ErrCheckpointNotFound, "snapfs list"},
-		"../../../etc/x":            {index.ErrCheckpointNotFound, "snapfs list"},
+		"20260101":                       {ErrAmbiguous, "20260101-000000-aabbccdd, 20260101-000001-aabbccee"},
+		"aabbcc":                         {ErrAmbiguous, "aabbccee"},
+		"aabbc":                          {index.ErrCheckpointNotFound, "snapfs list"}, // too short
+		"\u00e9\u00e8\u00e0\u00fc\u00f6": {index.ErrCheckpointNotFound, "snapfs list"}, // 5 characters, 10 bytes
+		"a":                              {index.ErrCheckpointNotFound, "a@latest"},
+		"mail@host":                      {index.ErrCheckpointNotFound, "mail@host@latest"},
+		"a@nothing":                      {index.ErrCheckpointNotFound, "snapfs list a "},
+		"nobody@latest":                  {index.ErrCheckpointNotFound, "snapfs list"},
+		"":                               {index.ErrCheckpointNotFound, "snapfs list"},
+		"@":                              {index.ErrCheckpointNotFound, "snapfs list"},
+		"@latest":                        {index.ErrCheckpointNotFound, "snapfs list"},
+		"a@":                             {index.ErrCheckpointNotFound, ""},
+		"\xff\xfe@latest":                {index.ErrCheckpointNotFound, "snapfs list"},
+		strings.Repeat("long", 500):      {index.ErrCheckpointNotFound, "snapfs list"},
+		"aabbccdd\x00":                   {index.ErrCheckpointNotFound, "snapfs list"},
+		"../../../etc/x":                 {index.ErrCheckpointNotFound, "snapfs list"},
 	} {
 		_, err := s.Resolve(t.Context(), ref)
 		require.ErrorIsf(t, err, want.err, "%q", ref)

@@ -41,14 +41,16 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 	}
 	dir, err := filepath.Abs(opt.Dir)
 	if err != nil {
-		return RestoreResult{}, err
+		return RestoreResult{}, fmt.Errorf("restore into %s: %w", opt.Dir, err)
 	}
-	store, err := filepath.EvalSymlinks(s.dir)
-	if err != nil {
-		return RestoreResult{}, fmt.Errorf("store: %w", err)
-	}
-	if Within(dir, s.dir) || Within(realPath(dir), store) {
-		return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, inside the store: %w", opt.Dir, ErrRefused), "choose a directory outside of %s", s.dir)
+	if s.dir != "" {
+		store, err := filepath.EvalSymlinks(s.dir)
+		if err != nil {
+			return RestoreResult{}, fmt.Errorf("store: %w", err)
+		}
+		if Within(dir, s.dir) || Within(realPath(dir), store) {
+			return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, inside the store: %w", opt.Dir, ErrRefused), "choose a directory outside of %s", s.dir)
+		}
 	}
 	res, err := restore.Tree(ctx, s.blobs, s.trees, source(rec), dir, restore.Options{Files: files})
 	if errors.Is(err, restore.ErrNotEmpty) {

@@ -7,11 +7,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
@@ -22,22 +25,33 @@ import (
 
 // SaveOptions of [Store.Save]. Only Workspace is needed.
 type SaveOptions struct {
-	Workspace   string // the directory to save
-	Thread      string // empty: see [Store.ThreadFor]
-	ID          string // of the new checkpoint; empty: made from the time
-	Name        string // optional
-	Message     string
-	Files       policy.FilesOptions
-	Compression local.Compression
-	Force       bool // also what is refused otherwise: a home directory, the root ...
+	Workspace string // the directory to save
+	Thread    string // empty: see [Store.ThreadFor]
+	ID        string // of the new checkpoint; empty: made from the time
+	Name      string // optional
+	Parent    string // must be the head, as a reference; empty: whatever is
+	Run       string // id of the agent's run: the id becomes checkpoint-RUN, the reason automatic
+	Message   string
+	Labels    map[string]string
+	Artifacts []ArtifactFile // to become the thread's, and so the checkpoint's
+	// Conversation yields JSON to be kept with the files; nil: none.
+	Conversation io.Reader
+	// SkipUnreadable publishes without what could not be read; that is listed.
+	SkipUnreadable bool
+	MaxFileSize    int64 // in bytes; a longer file fails the save; 0: no limit
+	MaxSize        int64 // of all files together; 0: no limit
+	Files          policy.FilesOptions
+	Compression    local.Compression
+	Force          bool // also what is refused otherwise: a home directory, the root ...
 }
 
 // SaveResult is what a save made.
 type SaveResult struct {
 	Checkpoint Checkpoint `json:"checkpoint"`
-	Excluded   int        `json:"excluded"` // entries that the policy left out, without what lies below them
-	Special    int        `json:"special"`  // sockets, FIFOs and devices, which are never saved
-	Setuid     int        `json:"setuid"`   // entries whose setuid or setgid bit was dropped
+	Excluded   int        `json:"excluded"`   // entries that the policy left out, without what lies below them
+	Special    int        `json:"special"`    // sockets, FIFOs and devices, which are never saved
+	Setuid     int        `json:"setuid"`     // entries whose setuid or setgid bit was dropped
+	Unreadable int        `json:"unreadable"` // entries that could not be read and were skipped, as was asked for
 }
 
 // Save stores the workspace as a new checkpoint and makes it the thread's head.
@@ -53,31 +67,55 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if err != nil {
 		return SaveResult{}, err
 	}
+	var conversation []byte
+	if opt.Conversation != nil { // before anything is read that takes long
+		if conversation, err = readConversation(opt.Conversation); err != nil {
+			return SaveResult{}, err
+		}
+	}
 	if opt.Thread == "" {
 		if opt.Thread, err = s.ThreadFor(ctx, workspace); err != nil {
 			return SaveResult{}, err
 		}
 	}
-	session, err := s.holder.Begin(ctx, BeginRequest{Thread: opt.Thread, ID: opt.ID, Name: opt.Name, PID: os.Getpid()})
+	if opt.Run != "" && opt.ID == "" {
+		opt.ID = "checkpoint-" + opt.Run
+	}
+	begin := BeginRequest{Thread: opt.Thread, ID: opt.ID, Name: opt.Name, PID: os.Getpid()}
+	if opt.Parent != "" {
+		parent, err := s.Resolve(ctx, opt.Parent)
+		if err != nil {
+			return SaveResult{}, err
+		}
+		begin.Parent = parent.ID
+	}
+	session, err := s.holder.Begin(ctx, begin)
 	if err != nil {
 		return SaveResult{}, err
 	}
 	defer session.Close()
-	blobs := local.New(s.dir, inSession{s.holder, session}, local.Options{Compression: opt.Compression})
-	defer blobs.Close()
-	w, err := blobs.NewWriter(ctx)
+	w, end, err := s.newWriter(ctx, session, opt.Compression)
 	if err != nil {
 		return SaveResult{}, err
 	}
-	defer w.Close()
+	defer end()
 
-	now := time.Now()
-	got, err := capture.Tree(ctx, workspace, w, capture.Options{Files: files})
+	now := s.now()
+	copt := capture.Options{Files: files, SkipUnreadable: opt.SkipUnreadable, MaxFileSize: opt.MaxFileSize, MaxSize: opt.MaxSize}
+	if opt.Force {
+		if copt.Skip, err = s.skipped(); err != nil {
+			return SaveResult{}, err
+		}
+	}
+	got, err := capture.Tree(ctx, workspace, w, copt)
 	if err != nil {
 		return SaveResult{}, fmt.Errorf("save %s: %w", workspace, err)
 	}
 	reason := index.Manual
-	if opt.Name != "" {
+	switch {
+	case opt.Run != "":
+		reason = index.Automatic
+	case opt.Name != "":
 		reason = index.Named
 	}
 	rec := index.Record{
@@ -85,7 +123,9 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		Thread:        opt.Thread,
 		Parent:        session.Head(),
 		Reason:        reason,
+		Run:           opt.Run,
 		Message:       opt.Message,
+		Labels:        opt.Labels,
 		Creator:       creator(),
 		Created:       now.UnixNano(),
 		Root:          root(got),
@@ -109,16 +149,25 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 			return SaveResult{}, err
 		}
 	}
-	cp, err := publish(ctx, session, w, rec, opt.Name)
+	var added []Artifact
+	if rec.Artifacts, rec.ArtifactCount, added, err = s.artifactsFor(ctx, w, opt.Thread, opt.Artifacts); err != nil {
+		return SaveResult{}, err
+	}
+	if conversation != nil {
+		if rec.Conversation, err = putConversation(ctx, w, conversation); err != nil {
+			return SaveResult{}, err
+		}
+	}
+	cp, err := publish(ctx, session, w, rec, PublishRequest{Name: opt.Name, Artifacts: added})
 	if err != nil {
 		return SaveResult{}, err
 	}
 	s.remember(workspace, opt.Thread)
-	return SaveResult{Checkpoint: cp, Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid}, nil
+	return SaveResult{Checkpoint: cp, Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid, Unreadable: got.Unreadable}, nil
 }
 
 // publish stores the record behind all that it refers to, and makes it the head.
-func publish(ctx context.Context, session Session, w cas.Writer, rec index.Record, name string) (Checkpoint, error) {
+func publish(ctx context.Context, session Session, w cas.Writer, rec index.Record, req PublishRequest) (Checkpoint, error) {
 	rec.NewBytes = w.Stats().Stored
 	data, err := index.Encode(rec)
 	if err != nil {
@@ -131,7 +180,8 @@ func publish(ctx context.Context, session Session, w cas.Writer, rec index.Recor
 	if err := w.Flush(ctx); err != nil {
 		return Checkpoint{}, err
 	}
-	cp, err := session.Publish(ctx, PublishRequest{Record: obj.Key.Hash, Name: name})
+	req.Record = obj.Key.Hash
+	cp, err := session.Publish(ctx, req)
 	if errors.Is(err, index.ErrStaleHead) {
 		return Checkpoint{}, WithHint(err, "somebody else saved into thread %s: look at its head and save again", quoted(rec.Thread))
 	}
@@ -170,11 +220,40 @@ func creator() index.Creator {
 	return index.Creator{User: name, Org: defaultOrg}
 }
 
+// skipped says of a directory why it is not content although it lies in the
+// workspace: the store itself, and what a mount of ours shows. Only a forced
+// save can meet them.
+func (s *Store) skipped() (func(dev, ino uint64) string, error) {
+	var store unix.Stat_t
+	if s.dir != "" {
+		if err := unix.Stat(s.dir, &store); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+	}
+	mounts, err := Mountpoints()
+	if err != nil {
+		return nil, err
+	}
+	ours := map[string]bool{}
+	for _, m := range mounts {
+		ours[m.Device] = true
+	}
+	return func(dev, ino uint64) string {
+		switch {
+		case s.dir != "" && store.Dev == dev && store.Ino == ino:
+			return "the store"
+		case ours[fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))]:
+			return "a snapfs mount"
+		}
+		return ""
+	}, nil
+}
+
 // checkWorkspace returns the workspace's real path, or refuses it.
 func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("workspace %s: %w", dir, err)
 	}
 	real, err := filepath.EvalSymlinks(abs)
 	if err != nil {
@@ -201,8 +280,11 @@ func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 			return "", refuse("is a home directory")
 		}
 	}
-	store, err := filepath.EvalSymlinks(s.dir)
-	if err != nil {
+	store := s.dir
+	if store == "" {
+		return real, nil // in memory
+	}
+	if store, err = filepath.EvalSymlinks(store); err != nil {
 		return "", fmt.Errorf("store: %w", err)
 	}
 	if Within(store, real) || Within(real, store) {

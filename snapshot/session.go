@@ -15,12 +15,14 @@ import (
 type localSession struct {
 	h      *localHolder
 	req    BeginRequest
+	began  uint64 // how many sessions had begun, this one included
 	head   string
 	isNew  bool // the thread did not exist
 	ending sync.Once
 
-	mu   sync.Mutex
-	over bool
+	mu        sync.Mutex
+	over      bool
+	packSizes map[cas.PackID]int64 // of those that were looked at; 0: not there
 }
 
 // Begin implements [Holder]. A thread has one save at a time: the second fails
@@ -32,24 +34,34 @@ func (h *localHolder) Begin(ctx context.Context, req BeginRequest) (Session, err
 	if err := h.early(ctx, req); err != nil {
 		return nil, err
 	}
-	s := &localSession{h: h, req: req}
+	s := &localSession{h: h, req: req, packSizes: map[cas.PackID]int64{}}
 	h.mu.Lock()
-	if other := h.saving[req.Thread]; other != nil {
+	if other := h.saving[req.Thread]; other != nil && !req.Beside {
 		h.mu.Unlock()
 		return nil, fmt.Errorf("thread %s is being saved by process %d: %w", quoted(req.Thread), other.req.PID, ErrBusy)
 	}
-	h.saving[req.Thread] = s
+	h.sessions++
+	s.began = h.sessions
+	h.live[s] = struct{}{}
+	if !req.Beside {
+		h.saving[req.Thread] = s
+	}
 	h.mu.Unlock()
 
 	t, err := h.index.Thread(ctx, defaultOrg, req.Thread)
+	s.isNew = errors.Is(err, index.ErrThreadNotFound)
 	switch {
-	case errors.Is(err, index.ErrThreadNotFound):
-		s.isNew = true
-	case err != nil:
+	case err != nil && !s.isNew:
 		return nil, errors.Join(err, s.Close())
-	case req.Empty && t.Checkpoints > 0:
-		err := fmt.Errorf("thread %s has %d checkpoints: %w", quoted(req.Thread), t.Checkpoints, ErrThreadNotEmpty)
+	case req.Empty && (t.Checkpoints > 0 || t.Artifacts > 0):
+		err := fmt.Errorf("thread %s has %d checkpoints and %d artifacts: %w", quoted(req.Thread), t.Checkpoints, t.Artifacts, ErrThreadNotEmpty)
 		return nil, errors.Join(WithHint(err, "fork into a thread that does not exist yet"), s.Close())
+	case req.Parent != "" && req.Parent != t.Head:
+		err := fmt.Errorf("thread %s: its head is %s, not %s: %w", quoted(req.Thread), quoted(t.Head), quoted(req.Parent), index.ErrStaleHead)
+		if t.Head == "" {
+			err = fmt.Errorf("thread %s has no checkpoints, and so no head %s: %w", quoted(req.Thread), quoted(req.Parent), index.ErrStaleHead)
+		}
+		return nil, errors.Join(err, s.Close())
 	}
 	s.head = t.Head
 	return s, nil
@@ -104,11 +116,25 @@ func (s *localSession) Have(ctx context.Context, keys []cas.Key) ([]bool, error)
 		return nil, err
 	}
 	locs, err := s.h.index.Locate(ctx, keys)
-	have := make([]bool, len(locs))
-	for i, l := range locs {
-		have[i] = !l.IsZero()
+	if err != nil {
+		return nil, err
 	}
-	return have, err
+	have := make([]bool, len(locs))
+	for i, condemned := range s.h.isCondemned(keys, s.began) {
+		have[i] = !locs[i].IsZero() && !condemned && s.lies(locs[i]) && !s.h.isDistrusted(keys[i], locs[i])
+	}
+	return have, nil
+}
+
+// lies reports whether an object's pack is there and long enough to hold it: a
+// save must not rely on what a disk has lost.
+func (s *localSession) lies(at cas.Location) bool {
+	if s.h.packs == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return lies(s.h.dir, at, s.packSizes)
 }
 
 // AddPack implements [Session].
@@ -116,11 +142,7 @@ func (s *localSession) AddPack(ctx context.Context, id cas.PackID) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
-	objects, err := local.Adopt(s.h.dir, id)
-	if err != nil {
-		return err
-	}
-	return s.h.index.AddLocations(ctx, objects)
+	return s.h.adopt(ctx, id)
 }
 
 // Publish implements [Session]. The mounts show the checkpoint when it returns.
@@ -128,7 +150,7 @@ func (s *localSession) Publish(ctx context.Context, req PublishRequest) (Checkpo
 	if err := s.alive(); err != nil {
 		return Checkpoint{}, err
 	}
-	if err := local.CheckSpace(s.h.dir); err != nil {
+	if err := s.h.checkSpace(); err != nil {
 		return Checkpoint{}, err
 	}
 	rec, err := s.h.record(ctx, req.Record)
@@ -138,7 +160,13 @@ func (s *localSession) Publish(ctx context.Context, req PublishRequest) (Checkpo
 	if rec.Thread != s.req.Thread {
 		return Checkpoint{}, fmt.Errorf("record of thread %s in a save of %s: %w", quoted(rec.Thread), quoted(s.req.Thread), index.ErrInvalid)
 	}
-	cp, err := s.h.index.Publish(ctx, index.Publish{Org: defaultOrg, Record: req.Record, ExpectedHead: s.head, Name: req.Name})
+	artifacts, err := indexArtifacts(req.Artifacts)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	cp, err := s.h.index.Publish(ctx, index.Publish{
+		Org: defaultOrg, Record: req.Record, ExpectedHead: s.head, Name: req.Name, Artifacts: artifacts,
+	})
 	if err != nil {
 		return Checkpoint{}, err
 	}
@@ -152,14 +180,7 @@ func (s *localSession) Publish(ctx context.Context, req PublishRequest) (Checkpo
 // record reads a checkpoint's record.
 func (h *localHolder) record(ctx context.Context, hash cas.Hash) (index.Record, error) {
 	key := cas.Key{NS: cas.Records, Hash: hash}
-	at, err := h.index.Locate(ctx, []cas.Key{key})
-	if err != nil {
-		return index.Record{}, err
-	}
-	if at[0].IsZero() {
-		return index.Record{}, fmt.Errorf("record %s: %w", hash, cas.ErrNotFound)
-	}
-	data, err := h.packs.ReadAt(key, at[0], nil)
+	data, err := h.objects.Read(ctx, key, nil)
 	if err != nil {
 		return index.Record{}, err
 	}
@@ -172,8 +193,15 @@ func (s *localSession) Close() error {
 		s.mu.Lock()
 		s.over = true
 		s.mu.Unlock()
+		if s.h.packs != nil {
+			// A process that was killed left its pack; others are locked.
+			if err := local.Sweep(s.h.dir); err != nil {
+				s.h.log.Warn("cannot sweep unfinished packs", "error", err)
+			}
+		}
 		s.h.mu.Lock()
 		defer s.h.mu.Unlock()
+		delete(s.h.live, s)
 		if s.h.saving[s.req.Thread] == s {
 			delete(s.h.saving, s.req.Thread)
 		}

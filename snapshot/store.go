@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
@@ -27,6 +28,9 @@ type Options struct {
 	Create bool         // make the store if it is missing
 	Verb   string       // what this process does, for others who wait; empty: "snapfs"
 	Logger *slog.Logger // nil discards
+	// Now tells the time that is noted in checkpoints and artifacts; nil:
+	// [time.Now]. What is newer than what never depends on it.
+	Now func() time.Time
 }
 
 // A Store saves and restores checkpoints. Its methods may be called
@@ -35,9 +39,10 @@ type Options struct {
 type Store struct {
 	dir    string
 	holder Holder
-	blobs  *local.Store
+	blobs  cas.Store
 	trees  *tree.Reader
 	log    *slog.Logger
+	now    func() time.Time
 }
 
 // Open opens the store in dir in this process. It fails with [ErrNoStore],
@@ -72,8 +77,35 @@ func New(dir string, holder Holder, opt Options) *Store {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	blobs := local.New(dir, readOnly{holder}, local.Options{})
-	return &Store{dir: dir, holder: holder, blobs: blobs, trees: tree.NewReader(blobs, treeCache), log: opt.Logger}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	var blobs cas.Store
+	if h, ok := holder.(*localHolder); ok {
+		blobs = h.packs // one set of open packs, which a collection closes
+	} else {
+		log := opt.Logger
+		blobs = local.New(dir, readOnly{holder}, local.Options{Damaged: func(o cas.Located) {
+			if err := holder.Distrust(context.Background(), []cas.Located{o}); err != nil {
+				log.Warn("cannot note that an object is damaged", "object", o.Key.String(), "error", err)
+			}
+		}})
+	}
+	return &Store{dir: dir, holder: holder, blobs: blobs, trees: tree.NewReader(blobs, treeCache), log: opt.Logger, now: opt.Now}
+}
+
+// newWriter begins to add objects in a session. end frees what it takes.
+func (s *Store) newWriter(ctx context.Context, session Session, c local.Compression) (w cas.Writer, end func(), err error) {
+	if s.dir == "" {
+		w, err = s.blobs.NewWriter(ctx)
+		return w, func() { w.Close() }, err
+	}
+	blobs := local.New(s.dir, inSession{s.holder, session}, local.Options{Compression: c})
+	if w, err = blobs.NewWriter(ctx); err != nil {
+		blobs.Close()
+		return nil, nil, err
+	}
+	return w, func() { w.Close(); blobs.Close() }, nil
 }
 
 // readOnly finds objects through a holder.
@@ -112,7 +144,11 @@ func (s *Store) Trees() *tree.Reader { return s.trees }
 
 // Close gives the store free. A second call does nothing.
 func (s *Store) Close() error {
-	return errors.Join(s.blobs.Close(), s.holder.Close())
+	var err error
+	if packs, ok := s.blobs.(*local.Store); ok {
+		err = packs.Close()
+	}
+	return errors.Join(err, s.holder.Close())
 }
 
 // Subscribe has fn told of every publish from now on, until cancel is called.

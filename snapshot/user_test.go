@@ -207,7 +207,11 @@ func TestKilledRestore(t *testing.T) {
 		s := openStore(t, store)
 		if !existing {
 			require.NoDirExists(t, dir)
-			_, err := s.Restore(t.Context(), cp.ID, RestoreOptions{Dir: dir})
+			left, err := filepath.Glob(filepath.Join(top, ".snapfs-restore-*"))
+			require.NoError(t, err)
+			require.Len(t, left, 1)
+			require.FileExists(t, filepath.Join(left[0], capture.Marker), "no save takes it for whole")
+			_, err = s.Restore(t.Context(), cp.ID, RestoreOptions{Dir: dir})
 			require.NoError(t, err, "the next one is not in the way of the last")
 			require.Equal(t, look(t, ws), look(t, dir))
 		} else {

@@ -30,17 +30,29 @@ type VerifyResult struct {
 // every checkpoint's record, tree and lists decode and name only objects that
 // lie whole in a pack, and the index agrees with itself. With Data, every record
 // of every pack is read and hashed too. Findings are not errors: an error says
-// that Verify itself could not go on.
+// that Verify itself could not go on. What is found damaged is no longer relied
+// on: the next save of the same content stores it anew.
 func (s *Store) Verify(ctx context.Context, opt VerifyOptions, report func(problem string) error) (VerifyResult, error) {
 	// Packs that are open and objects that are decoded already would hide what
 	// has become of their files.
-	fresh := New(s.dir, s.holder, Options{Logger: s.log})
-	defer fresh.blobs.Close()
+	fresh, end := s.uncached()
+	defer end()
 	v := &verifier{s: fresh, ctx: ctx, report: report, lies: map[cas.Key]bool{}, checked: map[cas.Key]bool{}}
 	if err := v.run(opt); err != nil {
 		return VerifyResult{}, err
 	}
 	return v.counts, nil
+}
+
+// uncached returns the store with nothing open and nothing decoded yet. end
+// frees what it opens.
+func (s *Store) uncached() (fresh *Store, end func()) {
+	if s.dir == "" {
+		return s, func() {}
+	}
+	packs := local.New(s.dir, readOnly{s.holder}, local.Options{})
+	fresh = &Store{dir: s.dir, holder: s.holder, blobs: packs, trees: tree.NewReader(packs, treeCache), log: s.log}
+	return fresh, func() { _ = packs.Close() }
 }
 
 type verifier struct {
@@ -107,6 +119,9 @@ func (v *verifier) checkpoints(ref string) ([]Checkpoint, error) {
 
 // packs reads the footers, or every byte, of all packs.
 func (v *verifier) packs(data bool) error {
+	if v.s.dir == "" {
+		return nil // what is in memory proves itself when it is read
+	}
 	for id, err := range local.Packs(v.s.dir) {
 		if err != nil {
 			return fmt.Errorf("list packs: %w", err)
@@ -126,7 +141,10 @@ func (v *verifier) packs(data bool) error {
 		if !data {
 			continue
 		}
-		problems, err := local.VerifyPack(v.ctx, v.s.dir, id)
+		problems, damaged, err := local.VerifyPack(v.ctx, v.s.dir, id)
+		if err == nil && len(damaged) > 0 {
+			err = v.s.holder.Distrust(v.ctx, damaged)
+		}
 		if err != nil {
 			return err
 		}
@@ -271,7 +289,7 @@ func (v *verifier) blob(b cas.Blob) error {
 		return err
 	}
 	for i, k := range keys {
-		if !has[i] || !v.lies[k] {
+		if !has[i] || (v.s.dir != "" && !v.lies[k]) {
 			return fmt.Errorf("%s: %w", k, cas.ErrNotFound)
 		}
 	}

@@ -97,8 +97,8 @@ func TestVerifyFindsLostPacks(t *testing.T) {
 			_, err = s.Verify(t.Context(), VerifyOptions{}, func(string) error { return stop })
 			require.ErrorIs(t, err, stop)
 
-			fresh := New(s.dir, s.holder, Options{})
-			t.Cleanup(func() { _ = fresh.blobs.Close() })
+			fresh, end := s.uncached()
+			t.Cleanup(end)
 			dir := filepath.Join(t.TempDir(), "dir")
 			_, err = fresh.Restore(t.Context(), cp.ID, RestoreOptions{Dir: dir})
 			require.Error(t, err)

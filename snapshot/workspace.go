@@ -20,19 +20,21 @@ import (
 // last saved to; else the directory's own name, if no thread has it. It fails
 // with [ErrThreadUnclear]: many sandboxes call their workspace alike.
 func (s *Store) ThreadFor(ctx context.Context, workspace string) (string, error) {
-	memory, err := s.memory(workspace)
-	if err != nil {
-		return "", err
-	}
-	if id, err := os.ReadFile(memory); err == nil && len(id) > 0 {
-		return string(id), nil
+	if s.dir != "" {
+		memory, err := s.memory(workspace)
+		if err != nil {
+			return "", err
+		}
+		if id, err := os.ReadFile(memory); err == nil && len(id) > 0 {
+			return string(id), nil
+		}
 	}
 	name := filepath.Base(workspace)
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	if err := index.ValidID("thread id", name); err != nil {
 		return "", WithHint(fmt.Errorf("%s gives no name for a thread: %w", workspace, ErrThreadUnclear), "name one with --thread")
 	}
-	_, err = s.holder.Thread(ctx, name)
+	_, err := s.holder.Thread(ctx, name)
 	if errors.Is(err, index.ErrThreadNotFound) {
 		return name, nil
 	}
@@ -56,6 +58,9 @@ func (s *Store) memory(workspace string) (string, error) {
 // remember notes the thread that a workspace was saved to. It is only a
 // convenience: a failure is logged and the save stays a success.
 func (s *Store) remember(workspace, thread string) {
+	if s.dir == "" {
+		return
+	}
 	memory, err := s.memory(workspace)
 	if err == nil {
 		if old, rerr := os.ReadFile(memory); rerr == nil && string(old) == thread {

@@ -99,3 +99,19 @@ func TestXAttrsModel(t *testing.T) {
 		}
 	})
 }
+
+func TestNarrowMode(t *testing.T) {
+	// user::rw-, group::PERM, mask::rwx, other::r--
+	acl := func(group byte) []byte {
+		return []byte{2, 0, 0, 0, 1, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, 4, 0, group, 0, 0xff, 0xff, 0xff, 0xff, 0x10, 0, 7, 0, 0xff, 0xff, 0xff, 0xff}
+	}
+	for _, test := range []struct {
+		mode, want uint32
+		acl        []byte
+	}{
+		{0o674, 0o644, acl(4)}, {0o674, 0o674, acl(7)}, {0o634, 0o604, acl(4)}, {0o1674, 0o1604, acl(0)},
+		{0o674, 0o604, nil}, {0o674, 0o604, []byte{2, 0, 0, 0, 4}},
+	} {
+		require.Equal(t, test.want, NarrowMode(test.mode, test.acl), "%o", test.mode)
+	}
+}

@@ -81,11 +81,17 @@ func Adopt(dir string, id cas.PackID) ([]cas.Located, error) {
 func Packs(dir string) iter.Seq2[cas.PackID, error] {
 	return func(yield func(cas.PackID, error) bool) {
 		shards, err := os.ReadDir(filepath.Join(dir, packsDir))
+		if errors.Is(err, iofs.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", err, cas.ErrCorrupt) // a store is made with it
+		}
 		if err != nil {
 			yield(cas.PackID{}, err)
 			return
 		}
 		for _, shard := range shards {
+			if !shard.IsDir() {
+				continue // not ours
+			}
 			files, err := os.ReadDir(filepath.Join(dir, packsDir, shard.Name()))
 			if err != nil {
 				yield(cas.PackID{}, err)
@@ -204,6 +210,15 @@ func Sweep(dir string) error {
 // bytes: the index writes through a memory map, and a full disk would kill the
 // process that does.
 const reserve = 64 << 20
+
+// FreeSpace is what is free of the file system that holds dir, in bytes.
+func FreeSpace(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("look for free space in %s: %w", dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
 
 // CheckSpace fails with [cas.ErrNoSpace] when the file system that holds dir
 // has less than the reserve left: the smaller of 64 MiB and a tenth of it.

@@ -73,7 +73,7 @@ func verify(t *testing.T, dir string) {
 	t.Helper()
 	for id, err := range Packs(dir) {
 		require.NoError(t, err)
-		problems, err := VerifyPack(context.Background(), dir, id)
+		problems, _, err := VerifyPack(context.Background(), dir, id)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 	}
@@ -148,7 +148,7 @@ func TestDamageIsFound(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, cas.ErrCorrupt, "byte %d", i)
 			}
-			problems, err := VerifyPack(t.Context(), dir, at.Pack)
+			problems, _, err := VerifyPack(t.Context(), dir, at.Pack)
 			require.NoError(t, err)
 			require.NotEmpty(t, problems, "byte %d", i)
 		}
@@ -268,7 +268,7 @@ func TestNoSpace(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ballast"), castest.Noise(2, 14<<20), 0o600))
 	require.ErrorIs(t, CheckSpace(dir), cas.ErrNoSpace)
-	_, err = s.createPack()
+	_, err = s.createPack(false)
 	require.ErrorIs(t, err, cas.ErrNoSpace)
 	_, err = s.Read(t.Context(), o.Key, nil)
 	require.NoError(t, err)

@@ -41,6 +41,9 @@ func IsFresh(ctx context.Context) bool { return ctx.Value(freshKey{}) != nil }
 // Options of a [Store]. The zero value works.
 type Options struct {
 	Compression Compression
+	// Damaged is told of every object that is found damaged by a read; nil: nobody
+	// is. It must not read from the store.
+	Damaged func(o cas.Located)
 }
 
 // openPacks is how many packs a store keeps open for reading.
@@ -88,10 +91,12 @@ func (s *Store) Has(ctx context.Context, keys []cas.Key) ([]bool, error) {
 }
 
 // Read implements [cas.Store]. A pack that is gone was rewritten: its objects
-// have a new place by then, which is asked for once more.
+// have a new place by then, which is asked for. Only an object whose place stays
+// the same is missing.
 func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, error) {
 	ask := ctx
-	for try := 0; ; try++ {
+	var gone cas.Location
+	for {
 		locs, err := s.index.Locate(ask, []cas.Key{key})
 		if err != nil {
 			return nil, err
@@ -99,14 +104,14 @@ func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, erro
 		if locs[0].IsZero() {
 			return nil, fmt.Errorf("%s: %w", key, cas.ErrNotFound)
 		}
+		if locs[0] == gone {
+			return nil, fmt.Errorf("%s: pack %s is missing: %w", key, gone.Pack, cas.ErrNotFound)
+		}
 		out, err := s.ReadAt(key, locs[0], dst)
-		if err == nil || try > 0 || !errors.Is(err, iofs.ErrNotExist) {
-			if errors.Is(err, iofs.ErrNotExist) {
-				err = fmt.Errorf("%s: pack %s is missing: %w", key, locs[0].Pack, cas.ErrNotFound)
-			}
+		if !errors.Is(err, iofs.ErrNotExist) {
 			return out, err
 		}
-		ask = Fresh(ctx)
+		gone, ask = locs[0], Fresh(ctx)
 	}
 }
 
@@ -123,6 +128,15 @@ func (s *Store) ReadAt(key cas.Key, at cas.Location, dst []byte) ([]byte, error)
 	if err := s.readPack(at, b); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
+	out, err := decodeRecord(key, at, b, dst)
+	if s.opt.Damaged != nil && errors.Is(err, cas.ErrCorrupt) {
+		s.opt.Damaged(cas.Located{Key: key, Location: at})
+	}
+	return out, err
+}
+
+// decodeRecord appends the object of the record in b to dst.
+func decodeRecord(key cas.Key, at cas.Location, b, dst []byte) ([]byte, error) {
 	r, err := parseRecord(b, false)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)

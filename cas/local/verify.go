@@ -11,28 +11,28 @@ import (
 
 // VerifyPack reads every byte of a pack and returns what is wrong with it, one
 // finding a line: records that are damaged or do not hash to their names, and a
-// footer that does not agree with the records.
-func VerifyPack(ctx context.Context, dir string, id cas.PackID) ([]string, error) {
+// footer that does not agree with the records. damaged are the objects that
+// cannot be read there.
+func VerifyPack(ctx context.Context, dir string, id cas.PackID) (problems []string, damaged []cas.Located, err error) {
 	f, err := os.Open(packPath(dir, id))
 	if err != nil {
-		return nil, fmt.Errorf("verify pack: %w", err)
+		return nil, nil, fmt.Errorf("verify pack: %w", err)
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxPack+1))
 	if err != nil {
-		return nil, fmt.Errorf("verify pack %s: %w", id, err)
+		return nil, nil, fmt.Errorf("verify pack %s: %w", id, err)
 	}
 	objects, err := readFooter(f, id)
 	if err != nil {
-		return []string{err.Error()}, nil
+		return []string{err.Error()}, nil, nil
 	}
-	var problems []string
 	report := func(err error) { problems = append(problems, fmt.Sprintf("pack %s: %v", id, err)) }
 	off := packHeader
 	var plain []byte
 	for _, o := range objects {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if int(o.Location.Offset) != off {
 			report(fmt.Errorf("%s: footer says offset %d, the record before ends at %d", o.Key, o.Location.Offset, off))
@@ -47,11 +47,12 @@ func VerifyPack(ctx context.Context, dir string, id cas.PackID) ([]string, error
 		}
 		if err != nil {
 			report(fmt.Errorf("%s: %w", o.Key, err))
+			damaged = append(damaged, o)
 		}
 		off += recordHeader + int(o.Location.Stored)
 	}
 	if want := len(b) - trailer - len(objects)*footerEntry; off != want {
 		report(fmt.Errorf("records end at %d, the footer begins at %d", off, want))
 	}
-	return problems, nil
+	return problems, damaged, nil
 }

@@ -160,7 +160,7 @@ func (w *writer) append(r record) error {
 		w.finish()
 	}
 	if w.pack == nil {
-		p, err := w.store.createPack()
+		p, err := w.store.createPack(false)
 		if err != nil {
 			return err
 		}
@@ -259,10 +259,13 @@ type openPack struct {
 	objects []cas.Located
 }
 
-// createPack begins a pack. The lock says that its writer lives.
-func (s *Store) createPack() (*openPack, error) {
-	if err := CheckSpace(s.dir); err != nil {
-		return nil, err
+// createPack begins a pack. The lock says that its writer lives. Only what frees
+// space may use the reserve.
+func (s *Store) createPack(useReserve bool) (*openPack, error) {
+	if !useReserve {
+		if err := CheckSpace(s.dir); err != nil {
+			return nil, err
+		}
 	}
 	for {
 		p := &openPack{buf: appendPackHeader(make([]byte, 0, flushAt+recordHeader))}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	iofs "io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -16,10 +18,18 @@ import (
 	"github.com/snapfs/snapfs/snapshot"
 )
 
+// program is what users type.
+const program = "snapfs"
+
 // run is the program but for the process's exit.
 func run(ctx context.Context, args []string) int {
 	app := newApp()
-	err := app.RunContext(ctx, reorder(app, args))
+	line := parseArgs(app, args)
+	app.Metadata = map[string]any{flagsGiven: line.given}
+	err := line.check()
+	if err == nil {
+		err = app.RunContext(ctx, line.ordered())
+	}
 	if ctx.Err() != nil && err != nil {
 		err = fmt.Errorf("%w: %w", errInterrupted, err)
 	}
@@ -29,20 +39,24 @@ func run(ctx context.Context, args []string) int {
 func newApp() *cli.App {
 	cli.FlagStringer = flagText
 	return &cli.App{
-		Name:      "snapfs",
+		Name:      program,
+		HelpName:  program,
 		Usage:     "keep what agents made: save workspaces as checkpoints, browse them as directories, restore them",
 		UsageText: "snapfs [flags] VERB [flags] ARGUMENTS",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "store", Usage: "the store's `DIR`", EnvVars: []string{"SNAPFS_STORE"}},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON: one document, or one a line for lists", EnvVars: []string{"SNAPFS_JSON"}},
 			&cli.BoolFlag{Name: "quiet", Usage: "no summaries on stderr"},
+			&cli.StringFlag{Name: "config", Usage: "the configuration `FILE`, instead of the system's and the user's own", EnvVars: []string{configEnv}},
 			&cli.StringFlag{Name: "log-level", Value: "warn", Usage: "`LEVEL` of the log: debug, info, warn or error", EnvVars: []string{"SNAPFS_LOG_LEVEL"}},
 			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of the log: text or json", EnvVars: []string{"SNAPFS_LOG_FORMAT"}},
+			&cli.StringFlag{Name: "log-file", Usage: "append the log to `FILE` instead of stderr"},
 			cli.HelpFlag,
 		},
-		Commands: commands(
-			initCommand, saveCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand,
-			diffCommand, forkCommand, verifyCommand, statsCommand, versionCommand, helpCommand,
+		Commands: commands(program,
+			initCommand, saveCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand,
+			diffCommand, forkCommand, renameCommand, deleteCommand, gcCommand, verifyCommand, artifactCommand, conversationCommand,
+			statsCommand, configCommand, versionCommand, helpCommand,
 		),
 		DisableSliceFlagSeparator: true,
 		HideVersion:               true,
@@ -59,19 +73,52 @@ func newApp() *cli.App {
 	}
 }
 
-// commands makes verbs report a wrong flag as the program itself does: the flag
-// library does not hand that down.
-func commands(verbs ...*cli.Command) []*cli.Command {
+// commands makes verbs report a wrong flag as the program itself does, which the
+// flag library does not hand down, and has them read the configuration first.
+// parent is what stands before them on the command line.
+func commands(parent string, verbs ...*cli.Command) []*cli.Command {
 	all := make([]*cli.Command, len(verbs))
 	for i, v := range verbs {
-		verb := *v
+		verb, full := *v, parent+" "+v.Name
+		if parent != program { // there the flag library puts it together itself
+			verb.HelpName = full
+		}
 		verb.OnUsageError = wrongFlag
-		verb.UsageText = strings.TrimSpace("snapfs " + verb.Name + " [flags] " + verb.ArgsUsage)
+		verb.UsageText = strings.TrimSpace(full + " [flags] " + verb.ArgsUsage)
 		verb.HideHelpCommand = true
+		verb.Flags = slices.Clone(v.Flags)
+		switch {
+		case len(v.Subcommands) > 0:
+			verb.Subcommands = commands(full, v.Subcommands...)
+			verb.UsageText = full + " VERB [flags] ARGUMENTS"
+			verb.Action = noSuchVerb
+		case v != helpCommand && v != versionCommand:
+			verb.Action = func(c *cli.Context) error {
+				if err := configure(c); err != nil {
+					return err
+				}
+				return v.Action(c)
+			}
+		}
 		all[i] = &verb
 	}
 	return all
 }
+
+// noSuchVerb is what becomes of a verb that needs another one below it.
+func noSuchVerb(c *cli.Context) error {
+	if c.Args().Present() {
+		return usagef("unknown verb %q", verbName(c)+" "+c.Args().First())
+	}
+	var known []string
+	for _, cmd := range c.Command.Subcommands {
+		known = append(known, cmd.Name)
+	}
+	return usagef("%s: want one of %s", verbName(c), strings.Join(known, ", "))
+}
+
+// verbName is the verb as it was typed: "save", "artifact add".
+func verbName(c *cli.Context) string { return strings.TrimPrefix(c.Command.HelpName, program+" ") }
 
 // wrongFlag is what becomes of a flag that does not exist or lacks its value.
 func wrongFlag(_ *cli.Context, err error, _ bool) error { return usagef("%w", err) }
@@ -82,7 +129,11 @@ func storeDir(c *cli.Context) (string, error) {
 		if strings.Contains(dir, "://") {
 			return "", usagef("store %s: only a directory can be a store here", dir)
 		}
-		return filepath.Abs(dir)
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return "", fmt.Errorf("store %s: %w", dir, err)
+		}
+		return abs, nil
 	}
 	if os.Geteuid() == 0 {
 		return "/var/lib/snapfs", nil
@@ -108,46 +159,83 @@ func openStore(c *cli.Context, create bool) (*snapshot.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := client.Open(c.Context, dir, snapshot.Options{Create: create, Verb: c.Command.Name, Logger: log}, func(held *snapshot.LockedError) {
+	store, err := client.Open(c.Context, dir, snapshot.Options{Create: create, Verb: verbName(c), Logger: log}, func(held *snapshot.LockedError) {
 		fmt.Fprintf(os.Stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
 	})
-	if errors.Is(err, snapshot.ErrNoStore) {
-		return nil, snapshot.WithHint(err, "snapfs save makes one, or name another with --store")
+	switch {
+	case errors.Is(err, snapshot.ErrNoStore):
+		err = snapshot.WithHint(err, "snapfs save makes one, or name another with --store")
+	case errors.Is(err, iofs.ErrPermission):
+		err = snapshot.WithHint(err, "a store is its owner's alone, who must be able to write to it: name another with --store")
 	}
 	return store, err
 }
 
-// withStore runs a verb on the store.
+// withStore runs a verb on the store. What it did is durable when it returns, so
+// trouble with closing the store afterwards does not make it a failure.
 func withStore(create bool, fn func(c *cli.Context, store *snapshot.Store) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		store, err := openStore(c, create)
 		if err != nil {
 			return err
 		}
-		return errors.Join(fn(c, store), store.Close())
+		err = fn(c, store)
+		if cerr := store.Close(); cerr != nil {
+			fmt.Fprintf(os.Stderr, "warning: close the store: %v\n", cerr)
+		}
+		return err
 	}
 }
 
-// logger makes the program's log.
+// logger makes the program's log, which goes to w unless a file is named.
 func logger(c *cli.Context, w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.String("log-level"))); err != nil {
-		return nil, usagef("--log-level %s: want debug, info, warn or error", c.String("log-level"))
+	if err := checkLevel(c.String("log-level")); err != nil {
+		return nil, usagef("--log-level %w", err)
 	}
-	opt := &slog.HandlerOptions{Level: level}
-	switch c.String("log-format") {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, opt)), nil
-	case "json":
+	if err := checkFormat(c.String("log-format")); err != nil {
+		return nil, usagef("--log-format %w", err)
+	}
+	if path := c.String("log-file"); path != "" {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("log file: %w", err)
+		}
+		w = f // for as long as the program runs
+	}
+	opt := &slog.HandlerOptions{}
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.String("log-level"))) // checked
+	opt.Level = level
+	if c.String("log-format") == "json" {
 		return slog.New(slog.NewJSONHandler(w, opt)), nil
 	}
-	return nil, usagef("--log-format %s: want text or json", c.String("log-format"))
+	return slog.New(slog.NewTextHandler(w, opt)), nil
 }
+
+// checkLevel checks how much is logged.
+func checkLevel(s string) error {
+	switch s {
+	case "debug", "info", "warn", "error":
+		return nil
+	}
+	return fmt.Errorf("%s: want debug, info, warn or error", quote(s))
+}
+
+// checkFormat checks the form of the log.
+func checkFormat(s string) error {
+	if s != "text" && s != "json" {
+		return fmt.Errorf("%s: want text or json", quote(s))
+	}
+	return nil
+}
+
+// maxArguments is for verbs that take as many as there are.
+const maxArguments = 1 << 30
 
 // arguments checks the number of arguments after the verb.
 func arguments(c *cli.Context, least, most int) error {
 	if n := c.NArg(); n < least || n > most {
-		return usagef("%s: %d arguments given; usage: snapfs %s %s", c.Command.Name, n, c.Command.Name, c.Command.ArgsUsage)
+		return usagef("%s: %s given; usage: %s", verbName(c), plural(n, "argument", "arguments"), strings.TrimSpace(c.Command.HelpName+" "+c.Command.ArgsUsage))
 	}
 	return nil
 }

@@ -1,82 +1,127 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/snapfs/snapfs/snapshot"
 )
 
-// reorder moves flags to where the flag library looks for them: the program's
-// before the verb, the verb's right behind it, and arguments last, behind a "--".
-// So flags may stand anywhere before a "--" of the user's own. A name takes a
+// A commandLine is what stands on the command line, sorted. Flags may stand
+// anywhere before a "--" of the user's own, the program's too. A name takes a
 // value or does not, whatever the verb: newApp's flags are made so.
-func reorder(app *cli.App, args []string) []string {
+type commandLine struct {
+	program string
+	before  []string // the program's flags with their values
+	verbs   []string // the verb, and the verb below it where there are such
+	after   []string // the verb's flags with their values
+	rest    []string // arguments
+	given   map[string]bool
+	help    bool     // somebody asks how to use it
+	lacking string   // a last flag that lacks its value
+	emptied []string // flags and arguments that are there and empty
+	global  bool     // and it is one of the program's
+}
+
+// parseArgs sorts the program's arguments; the first is its own name.
+func parseArgs(app *cli.App, args []string) commandLine {
+	line := commandLine{given: map[string]bool{}}
 	if len(args) == 0 {
-		return args
+		return line
 	}
-	global := names(app.Flags)
-	values := takeValues(app.Flags)
-	for _, cmd := range app.Commands {
-		for name := range takeValues(cmd.Flags) {
-			values[name] = true
-		}
-	}
-	var before, after, rest []string
-	verb, help := "", false
+	line.program = args[0]
+	global, values := names(app.Flags), valueFlags(app)
 	for i := 1; i < len(args); i++ {
 		arg := args[i]
 		switch {
 		case arg == "--":
-			rest = append(rest, args[i+1:]...)
-			i = len(args)
+			line.rest = append(line.rest, args[i+1:]...)
+			return line
 		case len(arg) < 2 || arg[0] != '-':
-			if verb == "" {
-				verb = arg
-			} else {
-				rest = append(rest, arg)
-			}
+			line.argument(app, arg)
 		default:
-			name, _, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+			name, value, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 			if slices.Contains(cli.HelpFlag.Names(), name) {
-				help = true
+				line.help = true
 				continue
 			}
 			taken := []string{arg}
 			if values[name] && !given {
 				if i++; i == len(args) {
-					return withoutValue(args[0], verb, arg, global[name])
+					line.lacking, line.global = arg, global[name]
+					return line
 				}
-				taken = append(taken, args[i])
+				value = args[i]
+				taken = append(taken, value)
 			}
+			if values[name] && value == "" {
+				line.emptied = append(line.emptied, "--"+name)
+			}
+			line.given[name] = true
 			if global[name] {
-				before = append(before, taken...)
+				line.before = append(line.before, taken...)
 			} else {
-				after = append(after, taken...)
+				line.after = append(line.after, taken...)
 			}
 		}
 	}
-	if help { // and nothing else, which the flag library would take for a topic
-		return slices.DeleteFunc([]string{args[0], verb, "--help"}, func(s string) bool { return s == "" })
-	}
-	out := append([]string{args[0]}, before...)
-	if verb == "" {
-		return append(append(out, after...), rest...)
-	}
-	out = append(append(out, verb), after...)
-	if len(rest) > 0 {
-		out = append(append(out, "--"), rest...)
-	}
-	return out
+	return line
 }
 
-// withoutValue leaves nothing behind a last flag that lacks its value, so that
-// the flag library does not take an argument for it.
-func withoutValue(program, verb, flag string, global bool) []string {
-	if global || verb == "" {
-		return []string{program, flag}
+// argument takes the verb, a verb below it, or an argument of theirs.
+func (l *commandLine) argument(app *cli.App, arg string) {
+	switch len(l.verbs) {
+	case 0:
+		l.verbs = append(l.verbs, arg)
+		return
+	case 1:
+		if cmd := app.Command(l.verbs[0]); cmd != nil && len(cmd.Subcommands) > 0 {
+			l.verbs = append(l.verbs, arg)
+			return
+		}
 	}
-	return []string{program, verb, flag}
+	l.rest = append(l.rest, arg)
+}
+
+// check refuses what is there and empty: it stands for a variable of a script that
+// is not set, and would mean the current directory or the default.
+func (l *commandLine) check() error {
+	if len(l.emptied) > 0 {
+		return snapshot.WithHint(usage(fmt.Errorf("%s: its value is empty", l.emptied[0])), "a variable may not be set; leave the flag out")
+	}
+	if slices.Contains(l.rest, "") {
+		return snapshot.WithHint(usage(errors.New("an argument is empty")), "a variable may not be set")
+	}
+	return nil
+}
+
+// ordered returns the arguments as the flag library reads them: the program's
+// flags before the verb, the verb's right behind it, and arguments last, behind
+// a "--".
+func (l *commandLine) ordered() []string {
+	if l.program == "" {
+		return nil
+	}
+	out := []string{l.program}
+	switch {
+	case l.lacking != "" && (l.global || len(l.verbs) == 0):
+		return append(out, l.lacking) // nothing that it could take for the value
+	case l.lacking != "":
+		return append(append(out, l.verbs...), l.lacking)
+	case l.help: // and nothing else, which would be taken for a topic
+		return append(append(out, l.verbs...), "--help")
+	case len(l.verbs) == 0:
+		return append(append(append(out, l.before...), l.after...), l.rest...)
+	}
+	out = append(append(append(out, l.before...), l.verbs...), l.after...)
+	if len(l.rest) > 0 {
+		out = append(append(out, "--"), l.rest...)
+	}
+	return out
 }
 
 func names(flags []cli.Flag) map[string]bool {
@@ -87,6 +132,25 @@ func names(flags []cli.Flag) map[string]bool {
 		}
 	}
 	return set
+}
+
+// valueFlags returns the names of all flags that need a value.
+func valueFlags(app *cli.App) map[string]bool {
+	values := takeValues(app.Flags)
+	eachVerb(app.Commands, func(cmd *cli.Command) {
+		for name := range takeValues(cmd.Flags) {
+			values[name] = true
+		}
+	})
+	return values
+}
+
+// eachVerb calls fn with every verb and every verb below one.
+func eachVerb(verbs []*cli.Command, fn func(*cli.Command)) {
+	for _, cmd := range verbs {
+		fn(cmd)
+		eachVerb(cmd.Subcommands, fn)
+	}
 }
 
 // takeValues returns the names of the flags that need a value.

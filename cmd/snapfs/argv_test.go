@@ -5,7 +5,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/urfave/cli/v2"
 )
+
+func reorder(args ...string) []string {
+	line := parseArgs(newApp(), args)
+	return line.ordered()
+}
 
 func TestReorder(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
@@ -40,12 +46,23 @@ func TestReorder(t *testing.T) {
 		{"save -h ws --json", "save --help"},
 		{"cat r -- --help", "cat -- r --help"},
 		{"help save", "help -- save"},
+		{"artifact add t f", "artifact add -- t f"},
+		{"artifact --name n add t --type=m f", "artifact add --name n --type=m -- t f"},
+		{"--json artifact list r", "--json artifact list -- r"},
+		{"artifact list --json r", "--json artifact list -- r"},
+		{"artifact nonsense", "artifact nonsense"},
+		{"artifact", "artifact"},
+		{"artifact add --help t", "artifact add --help"},
+		{"artifact add t f --name", "artifact add --name"},
+		{"help artifact add", "help -- artifact add"},
+		{"ls r -R p -z", "ls -R -z -- r p"},
+		{"rename r --clear", "rename --clear -- r"},
 	} {
-		got := reorder(newApp(), append([]string{"snapfs"}, strings.Fields(c.line)...))
+		got := reorder(append([]string{"snapfs"}, strings.Fields(c.line)...)...)
 		require.Equal(t, append([]string{"snapfs"}, strings.Fields(c.want)...), got, c.line)
 	}
-	require.Empty(t, reorder(newApp(), nil))
-	require.Equal(t, []string{"snapfs", "cat", "--", "r", ""}, reorder(newApp(), []string{"snapfs", "cat", "r", ""}))
+	require.Empty(t, reorder())
+	require.Equal(t, []string{"snapfs", "cat", "--", "r", ""}, reorder("snapfs", "cat", "r", ""))
 }
 
 // TestFlagsMeanOneThing: reorder looks at names alone. A flag takes a value or
@@ -53,7 +70,7 @@ func TestReorder(t *testing.T) {
 func TestFlagsMeanOneThing(t *testing.T) {
 	app := newApp()
 	global, takes := names(app.Flags), map[string]bool{}
-	for _, verb := range app.Commands {
+	eachVerb(app.Commands, func(verb *cli.Command) {
 		values := takeValues(verb.Flags)
 		for name := range names(verb.Flags) {
 			require.False(t, global[name], "--%s of %s", name, verb.Name)
@@ -62,5 +79,21 @@ func TestFlagsMeanOneThing(t *testing.T) {
 			}
 			takes[name] = values[name]
 		}
+	})
+}
+
+// What is there and empty is refused, and nothing else is taken for it.
+func TestEmptyValues(t *testing.T) {
+	for _, args := range [][]string{
+		{"save", "--thread", "", "w"}, {"save", "--thread=", "w"}, {"--store", "", "list"}, {"save", ""}, {"save", "--", ""}, {"diff", "a", "b", ""},
+	} {
+		line := parseArgs(newApp(), append([]string{"snapfs"}, args...))
+		require.ErrorIs(t, line.check(), errUsage, "%q", args)
+	}
+	for _, args := range [][]string{
+		{"save", "--thread==", "w"}, {"save", "--artifact=n=f;type=", "w"}, {"save", "--label", "k=", "w"}, {"list"}, {"save", "--thread", " ", "w"}, {"--json=", "list"},
+	} {
+		line := parseArgs(newApp(), append([]string{"snapfs"}, args...))
+		require.NoError(t, line.check(), "%q", args)
 	}
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"errors"
-	"os"
+	"io"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,9 +17,7 @@ var catCommand = &cli.Command{
 			return err
 		}
 		return withStore(false, func(c *cli.Context, store *snapshot.Store) error {
-			out := bufio.NewWriterSize(os.Stdout, 1<<20)
-			err := store.Cat(c.Context, c.Args().Get(0), c.Args().Get(1), out)
-			return errors.Join(err, out.Flush())
+			return printContent(func(w io.Writer) error { return store.Cat(c.Context, c.Args().Get(0), c.Args().Get(1), w) })
 		})(c)
 	},
 }

@@ -6,15 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	iofs "io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/fs"
 	"github.com/snapfs/snapfs/server"
@@ -58,8 +61,12 @@ func startDaemon(c *cli.Context, dir string, req snapshot.MountRequest) error {
 		return fmt.Errorf("start the daemon: %w", err)
 	}
 	defer ready.Close()
-	args := []string{"--store", dir, "--log-level", c.String("log-level"), "--log-format", c.String("log-format"), "mount", "--" + readyFlag, "3", "--", req.Mountpoint}
-	cmd := exec.Command(self, args...)
+	args, err := logFlags(c)
+	if err != nil {
+		return err
+	}
+	args = append(args, "--store", dir, "mount", "--"+readyFlag, "3")
+	cmd := exec.Command(self, append(args, again(req)...)...)
 	cmd.Dir = "/" // it must not keep a directory busy
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{theirs}
@@ -89,6 +96,20 @@ func startDaemon(c *cli.Context, dir string, req snapshot.MountRequest) error {
 	return &codeError{code: out.Code, err: failed}
 }
 
+// logFlags make the daemon log as this process was told to. It runs in another
+// directory.
+func logFlags(c *cli.Context) ([]string, error) {
+	flags := []string{"--log-level", c.String("log-level"), "--log-format", c.String("log-format")}
+	if path := c.String("log-file"); path != "" {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return nil, fmt.Errorf("log file: %w", err)
+		}
+		flags = append(flags, "--log-file", abs)
+	}
+	return flags, nil
+}
+
 // readOutcome reads what the daemon says, or gives up with the context.
 func readOutcome(ctx context.Context, ready *os.File) ([]byte, error) {
 	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Now()) })
@@ -100,16 +121,58 @@ func readOutcome(ctx context.Context, ready *os.File) ([]byte, error) {
 	return text, err
 }
 
-// openLog opens the daemon's log; a long one is put aside first.
+// openLog opens the daemon's log. In another user's store it becomes that
+// user's, who could not start a daemon otherwise; so it must be a file, and not a
+// link to somebody else's.
 func openLog(path string) (*os.File, error) {
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		_ = os.Rename(path, path+".old")
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the daemon's log: %w", err)
 	}
+	var st, store unix.Stat_t
+	err = errors.Join(unix.Fstat(int(f.Fd()), &st), unix.Stat(filepath.Dir(path), &store))
+	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1) {
+		err = errors.New("it is not a file of its own")
+	}
+	if err == nil && os.Geteuid() == 0 && st.Uid != store.Uid {
+		err = f.Chown(int(store.Uid), int(store.Gid))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the daemon's log %s: %w", path, err), f.Close())
+	}
 	return f, nil
+}
+
+// daemonLog is the log of a daemon in the background: standard error, where a
+// panic ends too. A long one is put aside, and another one begun.
+type daemonLog struct {
+	path string
+	mu   sync.Mutex
+}
+
+// Write implements [io.Writer].
+func (l *daemonLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var st unix.Stat_t
+	if err := unix.Fstat(unix.Stderr, &st); err == nil && st.Size > 0 && st.Size+int64(len(p)) > maxLog {
+		if err := l.rotate(); err != nil {
+			fmt.Fprintf(os.Stderr, "put the log aside: %v\n", err)
+		}
+	}
+	return os.Stderr.Write(p)
+}
+
+// rotate makes standard error a new log, and the old one daemon.log.old.
+func (l *daemonLog) rotate() error {
+	if err := os.Rename(l.path, l.path+".old"); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	f, err := openLog(l.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Dup3(int(f.Fd()), unix.Stderr, 0), f.Close())
 }
 
 // inBackground is the daemon's side of startDaemon.
@@ -128,7 +191,7 @@ func inBackground(c *cli.Context) error {
 		_, _ = ready.Write(text)
 		_ = ready.Close()
 	}
-	err := serve(c, snapshot.MountRequest{Mountpoint: c.Args().First()}, tell)
+	err := serve(c, request(c, c.Args().First()), tell)
 	if err != nil {
 		tell(err) // after a success the pipe is closed, and nobody listens
 	}
@@ -137,13 +200,23 @@ func inBackground(c *cli.Context) error {
 
 // serve holds the store, mounts it, and serves the store's socket until the last
 // mount is gone or a signal comes. ready is called once the mount is usable.
-// Where another daemon serves the store already, that one gets the mount.
+// Where another daemon serves the store already, that one gets the mount; one
+// that is about to end is waited for.
 func serve(c *cli.Context, req snapshot.MountRequest, ready func(error)) error {
+	for {
+		err := serveOrJoin(c, req, ready)
+		if !ended(err) || c.Context.Err() != nil {
+			return err
+		}
+	}
+}
+
+func serveOrJoin(c *cli.Context, req snapshot.MountRequest, ready func(error)) error {
 	store, err := openStore(c, true)
 	if err != nil {
 		return err
 	}
-	log, err := logger(c, os.Stderr)
+	log, err := logger(c, logOf(c, store.Dir()))
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
@@ -155,6 +228,14 @@ func serve(c *cli.Context, req snapshot.MountRequest, ready func(error)) error {
 		return errors.Join(err, store.Close())
 	}
 	return errors.Join(serveMounts(c.Context, store, mounts, log, req, ready), store.Close())
+}
+
+// logOf is where the daemon of this process logs.
+func logOf(c *cli.Context, dir string) io.Writer {
+	if c.IsSet(readyFlag) {
+		return &daemonLog{path: filepath.Join(dir, snapshot.LogFile)}
+	}
+	return os.Stderr
 }
 
 // joinDaemon has a running daemon mount.
@@ -172,6 +253,12 @@ func joinDaemon(c *cli.Context, store *snapshot.Store, req snapshot.MountRequest
 
 // serveMounts is the daemon's life.
 func serveMounts(ctx context.Context, store *snapshot.Store, mounts *fs.Mounts, log *slog.Logger, req snapshot.MountRequest, ready func(error)) error {
+	// The own mount comes first: once the socket is there, others add theirs, and
+	// rely on this process to live.
+	err := mounts.Mount(ctx, req)
+	if err != nil {
+		return errors.Join(err, mounts.Close())
+	}
 	listener, err := server.ListenSocket(store.Dir())
 	if err != nil {
 		return errors.Join(err, mounts.Close())
@@ -179,12 +266,8 @@ func serveMounts(ctx context.Context, store *snapshot.Store, mounts *fs.Mounts, 
 	srv := server.New(store, server.Options{Mounter: mounts, Logger: log, Version: version})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
-
-	err = mounts.Mount(ctx, req)
-	if err == nil {
-		ready(nil)
-		err = live(ctx, mounts, served, log)
-	}
+	ready(nil)
+	err = live(ctx, mounts, served, log)
 	// No new mounts from here on, and none left behind.
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer cancel()

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 
 	"github.com/urfave/cli/v2"
 
@@ -21,17 +20,18 @@ const (
 var diffCommand = &cli.Command{
 	Name:      "diff",
 	Usage:     "compare two checkpoints: A added, D deleted, M content, m metadata, T kind",
-	ArgsUsage: "REF REF",
+	ArgsUsage: "REF REF [PATH]...",
 	Flags: []cli.Flag{
 		&cli.BoolFlag{Name: "owner", Usage: "owners count too"},
+		zeroFlag,
 	},
 	Action: func(c *cli.Context) error {
-		err := arguments(c, 2, 2)
+		err := arguments(c, 2, maxArguments)
 		if err == nil {
 			err = withStore(false, diff)(c)
 		}
 		var coded *codeError
-		if err == nil || errors.As(err, &coded) {
+		if err == nil || (errors.As(err, &coded) && coded.err == nil) {
 			return err
 		}
 		return &codeError{code: exitDiffTrouble, err: err}
@@ -45,21 +45,25 @@ type changeDoc struct {
 }
 
 func diff(c *cli.Context, store *snapshot.Store) error {
-	out := bufio.NewWriter(os.Stdout)
+	refA, refB, paths := c.Args().Get(0), c.Args().Get(1), c.Args().Slice()[2:]
 	differ := false
-	err := store.Diff(c.Context, c.Args().Get(0), c.Args().Get(1), snapshot.DiffOptions{Owner: c.Bool("owner")}, func(ch tree.Change) error {
-		differ = true
-		if c.Bool("json") {
-			return printJSON(changeDoc{Op: ch.Op.String(), Path: snapshot.NewPath(ch.Path)})
-		}
-		_, err := fmt.Fprintf(out, "%s %s\n", ch.Op, quote(ch.Path))
-		return err
+	err := printWhole(func(w io.Writer) error {
+		return store.Diff(c.Context, refA, refB, snapshot.DiffOptions{Owner: c.Bool("owner"), Paths: paths}, func(ch tree.Change) error {
+			differ = true
+			var err error
+			switch {
+			case c.Bool("json"):
+				err = writeJSON(w, changeDoc{Op: ch.Op.String(), Path: snapshot.NewPath(ch.Path)})
+			case c.Bool("z"):
+				_, err = fmt.Fprintf(w, "%s %s\x00", ch.Op, ch.Path)
+			default:
+				_, err = fmt.Fprintf(w, "%s %s\n", ch.Op, quote(ch.Path))
+			}
+			return err
+		})
 	})
-	if err = errors.Join(err, out.Flush()); err != nil {
-		return err
-	}
-	if differ {
+	if err == nil && differ {
 		return exit(exitDiffer)
 	}
-	return nil
+	return err
 }

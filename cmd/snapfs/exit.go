@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	iofs "io/fs"
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
@@ -44,6 +45,8 @@ var exitCodes = []struct {
 	{snapshot.ErrNoStore, exitNotFound},
 	{index.ErrThreadNotFound, exitNotFound},
 	{index.ErrCheckpointNotFound, exitNotFound},
+	{index.ErrArtifactNotFound, exitNotFound},
+	{snapshot.ErrNoConversation, exitNotFound},
 	{snapshot.ErrNotMounted, exitNotFound},
 	{restore.ErrNotEmpty, exitNotEmpty},
 	{restore.ErrUnfinished, exitConflict},
@@ -67,6 +70,8 @@ var exitCodes = []struct {
 	{tree.ErrNotFound, exitNotFound},
 	{index.ErrInvalid, exitUsage},
 	{snapshot.ErrRefused, exitUsage},
+	{capture.ErrUnsavable, exitTrouble}, // whatever its entries suffer from
+	{iofs.ErrPermission, exitForbidden},
 }
 
 // A codeError ends the program with a code. Without an error of its own it is
@@ -87,6 +92,15 @@ func (e *codeError) Unwrap() error { return e.err }
 
 // exit ends the program with a code and without a message.
 func exit(code int) error { return &codeError{code: code} }
+
+// absent gives an error about a file or directory that the user named the code
+// for what is not found, if that is what it says.
+func absent(err error) error {
+	if errors.Is(err, iofs.ErrNotExist) {
+		return &codeError{code: exitNotFound, err: err}
+	}
+	return err
+}
 
 // usage marks an error of the command line itself.
 func usage(err error) error { return fmt.Errorf("%w: %w", errUsage, err) }

@@ -9,20 +9,34 @@ import (
 var helpCommand = &cli.Command{
 	Name:      "help",
 	Usage:     "show the verbs, or how to use one",
-	ArgsUsage: "[VERB]",
+	ArgsUsage: "[VERB [VERB]]",
 	Action: func(c *cli.Context) error {
-		if err := arguments(c, 0, 1); err != nil {
+		if err := arguments(c, 0, 2); err != nil {
 			return err
 		}
-		verb := c.Args().First()
-		if verb == "" {
+		var verb *cli.Command
+		known := c.App.Commands
+		for _, name := range c.Args().Slice() {
+			if verb = named(known, name); verb == nil {
+				return usagef("unknown verb %q", strings.Join(c.Args().Slice(), " "))
+			}
+			known = verb.Subcommands
+		}
+		if verb == nil {
 			return cli.ShowAppHelp(c)
 		}
-		if c.App.Command(verb) == nil {
-			return usagef("unknown verb %q", verb)
-		}
-		return cli.ShowCommandHelp(c, verb)
+		return c.App.RunContext(c.Context, append(append([]string{program}, c.Args().Slice()...), "--help"))
 	},
+}
+
+// named finds a verb.
+func named(verbs []*cli.Command, name string) *cli.Command {
+	for _, v := range verbs {
+		if v.HasName(name) {
+			return v
+		}
+	}
+	return nil
 }
 
 // plainText is the flag library's own text of a flag.

@@ -47,6 +47,7 @@ var engines = map[string]string{
 	"github.com/klauspost/compress":         "cas/local",
 	"github.com/PlakarKorp/go-cdc-chunkers": "cas",
 	"github.com/urfave/cli":                 "cmd/snapfs",
+	"go.yaml.in/yaml":                       "cmd/snapfs",
 }
 
 // suites are the tests that every engine of an interface passes.

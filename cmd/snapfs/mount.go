@@ -1,14 +1,23 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapfs/snapfs/client"
 	"github.com/snapfs/snapfs/snapshot"
+)
+
+// Flags that a daemon in the background is given again.
+const (
+	allowOtherFlag  = "allow-other"
+	mountThreadFlag = "thread"
 )
 
 var mountCommand = &cli.Command{
@@ -17,6 +26,8 @@ var mountCommand = &cli.Command{
 	ArgsUsage: "MOUNTPOINT",
 	Flags: []cli.Flag{
 		&cli.BoolFlag{Name: "foreground", Usage: "stay, and end with the mount"},
+		&cli.BoolFlag{Name: allowOtherFlag, Usage: "let other users enter; a thread's directory is its owner's"},
+		&cli.StringSliceFlag{KeepSpace: true, Name: mountThreadFlag, Usage: "only this thread's `ID` is there; may be repeated"},
 		&cli.IntFlag{Name: readyFlag, Hidden: true},
 	},
 	Action: func(c *cli.Context) error {
@@ -50,9 +61,18 @@ func mount(c *cli.Context) error {
 	return err
 }
 
+// silence is how long a daemon may take to say that it is there.
+const silence = 5 * time.Second
+
 // addMount has the store's daemon mount.
 func addMount(c *cli.Context, dir string, req snapshot.MountRequest) error {
-	holder, err := client.Dial(c.Context, dir)
+	ctx, cancel := context.WithTimeout(c.Context, silence)
+	defer cancel()
+	holder, err := client.Dial(ctx, dir)
+	if ctx.Err() != nil && c.Context.Err() == nil {
+		err := fmt.Errorf("the daemon of the store %s does not answer (it may be stopped): %w", dir, snapshot.ErrMounted)
+		return snapshot.WithHint(err, "the first word of %s is its process id", filepath.Join(dir, "lock"))
+	}
 	if err != nil {
 		return err
 	}
@@ -67,28 +87,61 @@ func ended(err error) bool {
 // mountRequest makes the mountpoint a path that means the same to the daemon.
 func mountRequest(c *cli.Context) (snapshot.MountRequest, error) {
 	at, err := realMountpoint(c.Args().First())
-	return snapshot.MountRequest{Mountpoint: at}, err
+	return request(c, at), err
 }
 
-// realMountpoint resolves a mountpoint but for its last part: that one may be a
-// mount whose daemon is gone, and would not answer.
+// request is what the flags say about a mount.
+func request(c *cli.Context, mountpoint string) snapshot.MountRequest {
+	return snapshot.MountRequest{Mountpoint: mountpoint, AllowOther: c.Bool(allowOtherFlag), Threads: c.StringSlice(mountThreadFlag)}
+}
+
+// again are the arguments that make the same request of another process of this
+// program, whatever its configuration says.
+func again(req snapshot.MountRequest) []string {
+	args := []string{fmt.Sprintf("--%s=%t", allowOtherFlag, req.AllowOther)}
+	for _, id := range req.Threads {
+		args = append(args, "--"+mountThreadFlag+"="+id)
+	}
+	return append(args, "--", req.Mountpoint)
+}
+
+// realMountpoint resolves a mountpoint. It does not look at one that is a snapfs
+// mount, which may be one whose daemon is gone, and would not answer.
 func realMountpoint(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
-	mounts, err := snapshot.Mountpoints()
-	if err != nil {
-		return "", err
+	if isMount(abs) {
+		return abs, nil
 	}
-	for _, m := range mounts {
-		if m.Mountpoint == abs {
-			return abs, nil
+	missing := func(err error) error {
+		return absent(snapshot.WithHint(fmt.Errorf("mountpoint: %w", err), "create the directory first: mkdir -p %s", path))
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(abs))
+	if err != nil {
+		return "", missing(err)
+	}
+	if at := filepath.Join(parent, filepath.Base(abs)); isMount(at) {
+		return at, nil
+	}
+	if to, err := os.Readlink(abs); err == nil { // a link to a mount
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(parent, to)
+		}
+		if isMount(filepath.Clean(to)) {
+			return filepath.Clean(to), nil
 		}
 	}
 	real, err := filepath.EvalSymlinks(abs)
 	if err != nil {
-		return "", snapshot.WithHint(fmt.Errorf("mountpoint: %w", err), "create the directory first: mkdir -p %s", path)
+		return "", missing(err)
 	}
 	return real, nil
+}
+
+// isMount looks for a snapfs mount in the mount table.
+func isMount(path string) bool {
+	_, err := mounted(path)
+	return err == nil
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/snapshot"
@@ -18,11 +21,21 @@ var saveCommand = &cli.Command{
 	ArgsUsage: "WORKSPACE",
 	Flags: []cli.Flag{
 		&cli.StringFlag{Name: "thread", Usage: "the `THREAD` to save to", EnvVars: []string{"SNAPFS_THREAD"}},
-		&cli.StringFlag{Name: "id", Usage: "the checkpoint's `ID`; made from the time if not given"},
 		&cli.StringFlag{Name: "name", Usage: "a `NAME` for it, unique in the thread"},
+		&cli.StringFlag{Name: "id", Usage: "the checkpoint's `ID`; made from the time if not given"},
+		&cli.StringFlag{Name: "run", Usage: "the `RUN` of an agent that it comes from: its id becomes checkpoint-RUN"},
+		&cli.StringFlag{Name: "parent", Usage: "only if `REF` is the thread's latest"},
+		&cli.StringFlag{Name: "message", Usage: "a `TEXT` about it"},
+		&cli.StringSliceFlag{KeepSpace: true, Name: "label", Usage: "a `KEY=VALUE` to find it by (may be repeated)"},
+		&cli.StringFlag{Name: "conversation", Usage: "keep the messages in `FILE`, JSON, with it; - is stdin"},
+		&cli.StringSliceFlag{KeepSpace: true, Name: "artifact", Usage: "`NAME=FILE[;type=MEDIA]` becomes an artifact of the thread (may be repeated)"},
 		includeFlag,
 		excludeFlag,
+		&cli.StringFlag{Name: "policy", Usage: "a `FILE` of rules for what is saved", EnvVars: []string{"SNAPFS_POLICY"}},
 		&cli.BoolFlag{Name: "no-default-excludes", Usage: "also what is left out by default (node_modules, .git, .env ...)"},
+		&cli.BoolFlag{Name: "skip-unreadable", Usage: "leave out what cannot be read, and end with exit code 3"},
+		&cli.StringFlag{Name: "max-file-size", Usage: "fail if a file is longer than `SIZE` (10MiB)"},
+		&cli.StringFlag{Name: "max-size", Usage: "fail if all files together are longer than `SIZE`"},
 		&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
 		&cli.BoolFlag{Name: "force", Usage: "also a home directory or the root of the file system"},
 	},
@@ -30,14 +43,18 @@ var saveCommand = &cli.Command{
 		if err := arguments(c, 1, 1); err != nil {
 			return err
 		}
-		return withStore(true, save)(c)
+		opt, err := saveOptions(c)
+		if err != nil {
+			return err
+		}
+		return withStore(true, func(c *cli.Context, store *snapshot.Store) error { return save(c, store, opt) })(c)
 	},
 }
 
 // The flags that choose among entries.
 var (
-	includeFlag = &cli.StringSliceFlag{Name: "include", Usage: "only what matches the `PATTERN` (gitignore syntax; may be repeated)"}
-	excludeFlag = &cli.StringSliceFlag{Name: "exclude", Usage: "not what matches the `PATTERN` (gitignore syntax; may be repeated)"}
+	includeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "include", Usage: "only what matches the `PATTERN` (gitignore syntax; may be repeated)"}
+	excludeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "exclude", Usage: "not what matches the `PATTERN` (gitignore syntax; may be repeated)"}
 )
 
 // rules makes policy rules of a flag's values.
@@ -49,21 +66,66 @@ func rules(c *cli.Context, flag string) []policy.Rule {
 	return rules
 }
 
-func save(c *cli.Context, store *snapshot.Store) error {
-	compression, err := local.ParseCompression(c.String("compression"))
-	if err != nil {
-		return usagef("--compression: %v", err)
+// saveOptions reads all that does not need the store.
+func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
+	if _, err := os.Stat(c.Args().First()); err != nil {
+		return opt, absent(fmt.Errorf("workspace: %w", err))
 	}
-	res, err := store.Save(c.Context, snapshot.SaveOptions{
-		Workspace:   c.Args().First(),
-		Thread:      c.String("thread"),
-		ID:          c.String("id"),
-		Name:        c.String("name"),
-		Files:       policy.FilesOptions{NoDefaults: c.Bool("no-default-excludes"), Include: rules(c, "include"), Exclude: rules(c, "exclude")},
-		Compression: compression,
-		Force:       c.Bool("force"),
-	})
+	opt = snapshot.SaveOptions{
+		Workspace:      c.Args().First(),
+		Thread:         c.String("thread"),
+		ID:             c.String("id"),
+		Name:           c.String("name"),
+		Parent:         c.String("parent"),
+		Run:            c.String("run"),
+		Message:        c.String("message"),
+		SkipUnreadable: c.Bool("skip-unreadable"),
+		Force:          c.Bool("force"),
+	}
+	if opt.Compression, err = local.ParseCompression(c.String("compression")); err != nil {
+		return opt, usagef("--compression: %v", err)
+	}
+	if opt.MaxFileSize, err = parseBytes(c.String("max-file-size")); err != nil {
+		return opt, usagef("--max-file-size %w", err)
+	}
+	if opt.MaxSize, err = parseBytes(c.String("max-size")); err != nil {
+		return opt, usagef("--max-size %w", err)
+	}
+	if opt.Labels, err = labels(c); err != nil {
+		return opt, err
+	}
+	if path := c.String("policy"); path != "" {
+		if opt.Files, err = readPolicy(path); err != nil {
+			return opt, err
+		}
+	}
+	opt.Files.NoDefaults = opt.Files.NoDefaults || c.Bool("no-default-excludes")
+	opt.Files.Exclude = append(opt.Files.Exclude, rules(c, "exclude")...)
+	opt.Files.Include = append(opt.Files.Include, rules(c, "include")...)
+	if _, err := policy.CompileFiles(opt.Files); err != nil {
+		return opt, err
+	}
+	for _, text := range c.StringSlice("artifact") {
+		file, err := artifactFile(text)
+		if err != nil {
+			return opt, err
+		}
+		opt.Artifacts = append(opt.Artifacts, file)
+	}
+	if name := c.String("conversation"); name != "" {
+		if opt.Conversation, err = readConversation(c.Context, name); err != nil {
+			return opt, err
+		}
+	}
+	return opt, nil
+}
+
+func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error {
+	res, err := store.Save(c.Context, opt)
 	if err != nil {
+		if errors.Is(err, capture.ErrUnsavable) && !errors.Is(err, cas.ErrTooLarge) && snapshot.Hint(err) == "" {
+			err = snapshot.WithHint(err, "--skip-unreadable saves the rest and lists what it left out; --exclude leaves out what need not be kept")
+		}
 		return err
 	}
 	cp := res.Checkpoint
@@ -75,14 +137,21 @@ func save(c *cli.Context, store *snapshot.Store) error {
 	if cp.Files == 0 && cp.Dirs == 0 {
 		fmt.Fprintln(os.Stderr, "warning: the checkpoint is empty")
 	}
-	if c.Bool("json") {
-		return printJSON(cp)
+	if res.Unreadable > 0 {
+		fmt.Fprintf(os.Stderr, "warning: not saved: %s; snapfs show %s lists them\n", plural(res.Unreadable, "unreadable entry", "unreadable entries"), quote(cp.ID))
 	}
-	_, err = fmt.Println(cp.ID)
+	if c.Bool("json") {
+		err = printJSON(cp)
+	} else {
+		_, err = fmt.Println(cp.ID)
+	}
+	if err == nil && res.Unreadable > 0 {
+		err = exit(exitIncomplete)
+	}
 	return err
 }
 
-// leftOut counts what is not in the checkpoint.
+// leftOut counts what is not in the checkpoint on purpose.
 func leftOut(res snapshot.SaveResult) string {
 	var parts []string
 	if res.Excluded > 0 {

@@ -49,6 +49,8 @@ func TestScripts(t *testing.T) {
 		Condition:           condition(t),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code":    code,
+			"user":    asUser,
+			"spoil":   spoil,
 			"id":      keepID,
 			"damaged": damaged,
 			"until":   until,

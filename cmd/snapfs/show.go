@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -49,10 +51,24 @@ func show(c *cli.Context, store *snapshot.Store) error {
 		line("origin", "%s of thread %s", quote(cp.Origin.Checkpoint), quote(cp.Origin.Thread))
 	}
 	line("created", "%s by %s, %s", when(cp.Created), cp.Creator.User, cp.Reason)
-	line("message", "%s", cp.Message)
+	if cp.Run != "" {
+		line("run", "%s", quote(cp.Run))
+	}
+	if cp.Message != "" {
+		line("message", "%s", quote(cp.Message))
+	}
+	for _, key := range slices.Sorted(maps.Keys(cp.Labels)) {
+		line("label", "%s=%s", quote(key), quote(cp.Labels[key]))
+	}
 	line("status", "%s", strings.TrimSuffix(cp.Status+": "+cp.StatusMessage, ": "))
 	line("content", "%s, %s, %s", plural(cp.Files, "file", "files"), plural(cp.Dirs, "directory", "directories"), size(cp.Bytes))
 	line("added", "%s", size(cp.NewBytes))
+	if cp.Artifacts > 0 {
+		line("artifacts", "%d", cp.Artifacts)
+	}
+	if cp.Conversation {
+		line("conversation", "yes")
+	}
 	line("tree", "%s", cp.Tree)
 	line("left out", "%s", plural(cp.Omitted, "entry", "entries"))
 	if err := tw.Flush(); err != nil {

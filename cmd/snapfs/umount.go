@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	iofs "io/fs"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -41,15 +43,38 @@ func umount(c *cli.Context) error {
 	}
 	req := snapshot.UnmountRequest{Mountpoint: at, Lazy: c.Bool("lazy")}
 	// The mount table says whose mount it is, whatever --store says.
-	holder, err := client.Dial(c.Context, m.Store)
-	if err == nil {
-		err = errors.Join(holder.Unmount(c.Context, req), holder.Close())
-		if !errors.Is(err, snapshot.ErrNotMounted) {
-			return err
-		}
+	err = askDaemon(c.Context, m.Store, req)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNoAnswer) && !req.Lazy:
+		return snapshot.WithHint(fmt.Errorf("unmount %s: %w", at, err), "end the daemon, or take the mount away: snapfs umount --lazy %s", at)
+	case !ended(err) && !errors.Is(err, snapshot.ErrNotMounted) && !errors.Is(err, errNoAnswer):
+		return err
 	}
-	// No daemon, or one that does not know it: its own is gone.
-	return fs.Unmount(at, req.Lazy)
+	// No daemon, or one that is about to end or does not know it: its own is gone.
+	// Whoever takes it away first, what is wanted is that it goes.
+	if err := fs.Unmount(at, req.Lazy); err != nil && isMount(at) {
+		return err
+	}
+	return nil
+}
+
+// answerTime bounds how long a daemon may take to answer at all.
+const answerTime = 3 * time.Second
+
+// errNoAnswer: a daemon has the socket, and does not answer.
+var errNoAnswer = errors.New("the daemon does not answer")
+
+// askDaemon has a store's daemon take a mount away.
+func askDaemon(ctx context.Context, store string, req snapshot.UnmountRequest) error {
+	soon, cancel := context.WithTimeoutCause(ctx, answerTime, errNoAnswer)
+	defer cancel()
+	holder, err := client.Dial(soon, store)
+	if err != nil {
+		return err
+	}
+	return errors.Join(holder.Unmount(ctx, req), holder.Close())
 }
 
 // mounted finds a snapfs mount in the mount table.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -29,6 +30,37 @@ func TestWrongFlags(t *testing.T) {
 			require.Equal(t, exitUsage, code)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, "\nhint: ")
+		})
+	}
+}
+
+// TestPrintNothing: what fails prints nothing, unless it has printed more than
+// can be held back.
+func TestPrintNothing(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		name  string
+		print func(func(io.Writer) error) error
+		bytes int
+		fails error
+		want  int
+	}{
+		{"whole", printWhole, 1000, nil, 1000},
+		{"whole, failing", printWhole, 3 << 20, broken, 0},
+		{"content", printContent, 3 << 20, nil, 3 << 20},
+		{"content, failing", printContent, 1000, broken, 0},
+		{"much content, failing", printContent, 3 << 20, broken, 3 << 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var err error
+			stdout, _ := output(t, func() {
+				err = c.print(func(w io.Writer) error {
+					_, err := w.Write(make([]byte, c.bytes))
+					return errors.Join(err, c.fails)
+				})
+			})
+			require.Equal(t, c.fails != nil, err != nil)
+			require.Len(t, stdout, c.want)
 		})
 	}
 }

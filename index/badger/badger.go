@@ -21,6 +21,7 @@
 //	c str(org) checkpoint        -> checkpoint with its whole record
 //	s str(org) str(thread) ^seq  -> checkpoint
 //	n str(org) str(thread) name  -> checkpoint
+//	f str(org) str(thread) artifact -> artifact, CBOR
 //	d str(org) tail NUL checkpoint -> nothing; tail is what follows the last dash
 package badger
 
@@ -30,6 +31,8 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -56,6 +59,12 @@ type Options struct {
 	BootID string
 	// Rebuild asks for a rebuild even if nothing seems wrong.
 	Rebuild bool
+	// Existing refuses to make a journal where there is none: one was lost.
+	Existing bool
+	// InMemory keeps the database in memory, rebuilt from packs and journal, and
+	// leaves the directory alone: Badger writes through mapped memory, and on a
+	// full disk that would kill the process.
+	InMemory bool
 }
 
 // Index implements [index.Index].
@@ -64,7 +73,8 @@ type Index struct {
 	opt     Options
 	db      *bdb.DB
 	journal *journal.Journal
-	mark    *mark
+	mark    *mark // nil in memory
+	at      applied
 	rebuilt string // why it was rebuilt when opened; empty: it was not
 
 	update func(func(*bdb.Txn) error) error // db.Update; tests make it fail
@@ -146,6 +156,9 @@ func (ix *Index) suspect(err error) {
 		return
 	}
 	ix.opt.Logger.Error("the index is damaged and will be rebuilt when it is opened again", "dir", ix.dir, "err", err)
+	if ix.mark == nil {
+		return
+	}
 	if err := ix.mark.set(stateBuilding, ix.opt.BootID, true); err != nil {
 		ix.opt.Logger.Error("cannot mark the index as damaged", "dir", ix.dir, "err", err)
 	}
@@ -166,7 +179,11 @@ func (ix *Index) Close() error {
 	}
 	ix.state.Unlock()
 
-	err := errors.Join(closeDB(ix.db), giveToOwner(ix.dir))
+	err := closeDB(ix.db)
+	if ix.mark == nil {
+		return errors.Join(err, ix.journal.Close())
+	}
+	err = errors.Join(err, giveToOwner(ix.dir))
 	switch {
 	case err != nil || ix.isBroken():
 	case ix.mark.is(stateOpen):
@@ -192,8 +209,25 @@ func (ix *Index) settle() error {
 // touch must be called before the first change of the database: from then on a
 // crash of the machine leaves it in an unknown state, and the mark has to say so.
 func (ix *Index) touch() error {
+	if ix.mark == nil {
+		return ix.outdate()
+	}
 	if !ix.mark.is(stateReading) {
 		return nil // Open or an earlier change has seen to it
 	}
 	return ix.mark.set(stateOpen, ix.opt.BootID, true)
+}
+
+// outdate says in the mark of the database on the disk, which is not in use, that
+// it does not know what was changed in memory. Where it has no mark there is
+// none to be trusted. The mark is written in place: that takes no space.
+func (ix *Index) outdate() error {
+	if _, err := os.Stat(filepath.Join(ix.dir, markName)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	m, err := openMark(ix.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.set(stateBuilding, ix.opt.BootID, true), m.close())
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/index/indextest"
 )
@@ -68,12 +69,28 @@ func (s *store) publish(id, parent string) {
 	require.NoError(s, err)
 }
 
-// fill publishes three checkpoints and returns what the index says then.
+// fill publishes three checkpoints, makes every other kind of change, and returns
+// what the index says then. What it deletes is gone from the packs too.
 func (s *store) fill() map[string]indextest.State {
 	s.Helper()
+	ctx := s.Context()
+	for _, rec := range []index.Record{indextest.Record("gone", "g-1", ""), indextest.Record("gone", "g-2", "g-1"), indextest.Record("v", "g-3", "")} {
+		cp, err := indextest.Publish(s, s.ix, s.packs, "acme", "", rec)
+		require.NoError(s, err)
+		defer s.packs.Lose(cp.RecordHash)
+	}
+	blob := index.Blob{Hash: cas.Data.Sum(nil), Size: 1}
+	require.NoError(s, s.ix.AddArtifact(ctx, "acme", "v", index.Artifact{ID: "a-1", Name: "kept", Blob: blob}))
+	require.NoError(s, s.ix.AddArtifact(ctx, "acme", "v", index.Artifact{ID: "a-2", Name: "removed", Blob: blob}))
+	require.NoError(s, s.ix.RemoveArtifact(ctx, "acme", "v", "a-2"))
+	require.NoError(s, s.ix.DeleteThread(ctx, "acme", "gone"))
+	_, _, err := s.ix.Delete(ctx, "acme", "g-3")
+	require.NoError(s, err)
 	s.publish("c-1", "")
 	s.publish("c-2", "c-1")
-	_, err := indextest.Publish(s, s.ix, s.packs, "acme", "named", indextest.Record("u", "c-3", ""))
+	_, err = indextest.Publish(s, s.ix, s.packs, "acme", "named", indextest.Record("u", "c-3", ""))
+	require.NoError(s, err)
+	_, err = s.ix.Rename(ctx, "acme", "c-3", "renamed")
 	require.NoError(s, err)
 	return s.dump()
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	bdb "github.com/dgraph-io/badger/v4"
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
@@ -27,6 +28,7 @@ func (ix *Index) Check(ctx context.Context) iter.Seq2[string, error] {
 			func() error { return c.each(tSequence, c.sequence) },
 			func() error { return c.each(tActivity, c.activity) },
 			func() error { return c.each(tName, c.name) },
+			func() error { return c.each(tArtifact, c.artifact) },
 			func() error { return c.each(tTail, c.tail) },
 		}
 		for _, step := range steps {
@@ -118,21 +120,29 @@ func (c checker) thread(key, value []byte) error {
 			if err != nil {
 				return err
 			}
-			if want.checkpoints == 0 {
-				want.last, want.updated = cp.seq, pub.Created
-			}
 			if want.head == "" && cp.ready {
 				want.head = string(value)
 			}
 			want.checkpoints++
 			want.newBytes += pub.NewBytes
-			want.created = pub.Created
+			want.last = max(want.last, cp.seq)
 			return nil
 		})
 	})
+	if err == nil {
+		err = walk(c.ctx, c.txn, threadPrefix(tArtifact, org, id), nil, func(_, _ []byte) error {
+			want.artifacts++
+			return nil
+		})
+	}
 	if err != nil {
 		return c.say("thread %q: %v", id, err)
 	}
+	// Its times, and who wrote to it last, may be of a checkpoint that is gone.
+	if want.last > t.last {
+		return c.say("thread %q was written to by entry %d, it says %d", id, want.last, t.last)
+	}
+	want.last, want.created, want.updated = t.last, t.created, t.updated
 	if t != want {
 		return c.say("thread %q says %+v, its checkpoints %+v", id, t, want)
 	}
@@ -217,6 +227,19 @@ func (c checker) activity(key, value []byte) error {
 	t, err := getThread(c.txn, org, string(value))
 	if err != nil || !bytes.Equal(activityKey(org, t.last)[1:], key) {
 		return c.say("activity %x leads to thread %q, which does not agree (%v)", key, value, err)
+	}
+	return nil
+}
+
+func (c checker) artifact(key, value []byte) error {
+	org, rest, _ := cutStr(key)
+	th, id, ok := cutStr(rest)
+	var a index.Artifact
+	if err := cbor.Unmarshal(value, &a); err != nil || !ok || a.ID != string(id) || a.Validate() != nil {
+		return c.say("artifact %q is damaged", key)
+	}
+	if _, err := getThread(c.txn, org, th); err != nil {
+		return c.say("artifact %q of thread %q: %v", a.ID, th, err)
 	}
 	return nil
 }

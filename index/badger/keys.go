@@ -20,10 +20,11 @@ const (
 	tSequence   = 's'
 	tName       = 'n'
 	tTail       = 'd'
+	tArtifact   = 'f'
 )
 
 // format is the number of this key and value layout. Another one is rebuilt.
-const format = 1
+const format = 2
 
 var appliedKey = []byte{tApplied}
 
@@ -51,7 +52,7 @@ func orgKey(table byte, org string) []byte {
 	return appendStr(append(make([]byte, 0, 64), table), org)
 }
 
-// threadPrefix begins the keys of one thread in the tables s and n.
+// threadPrefix begins the keys of one thread in the tables s, n and f.
 func threadPrefix(table byte, org, thread string) []byte {
 	return appendStr(orgKey(table, org), thread)
 }
@@ -70,6 +71,10 @@ func sequenceKey(org, thread string, seq uint64) []byte {
 
 func nameKey(org, thread, name string) []byte {
 	return append(threadPrefix(tName, org, thread), name...)
+}
+
+func artifactKey(org, thread, id string) []byte {
+	return append(threadPrefix(tArtifact, org, thread), id...)
 }
 
 // tailKey returns nil for an id without a dash, which its own key finds.
@@ -115,36 +120,40 @@ func decodeLocation(b []byte) (cas.Location, error) {
 
 // thread is a thread's value.
 type thread struct {
-	last        uint64 // seq of the last publish
+	last        uint64 // seq of the last publish, or of what made the thread
 	checkpoints uint64
 	newBytes    int64
-	created     int64 // Unix time in ns, as all times here
+	artifacts   uint64
+	created     int64 // Unix time in ns, as all times here; when the journal took that entry
 	updated     int64
 	head        string
 }
 
 func (t thread) encode() []byte {
-	b := make([]byte, 0, 40+len(t.head))
-	for _, n := range []uint64{t.last, t.checkpoints, uint64(t.newBytes), uint64(t.created), uint64(t.updated)} {
+	b := make([]byte, 0, threadFixed+len(t.head))
+	for _, n := range []uint64{t.last, t.checkpoints, uint64(t.newBytes), t.artifacts, uint64(t.created), uint64(t.updated)} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
 	return append(b, t.head...)
 }
 
+// threadFixed is the length of a thread's value without its head.
+const threadFixed = 6 * 8
+
 func decodeThread(b []byte) (thread, error) {
-	if len(b) < 40 {
+	if len(b) < threadFixed {
 		return thread{}, fmt.Errorf("thread of %d bytes: %w", len(b), index.ErrCorrupt)
 	}
 	n := func(i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
 	return thread{
-		last: n(0), checkpoints: n(1), newBytes: int64(n(2)), created: int64(n(3)), updated: int64(n(4)),
-		head: string(b[40:]),
+		last: n(0), checkpoints: n(1), newBytes: int64(n(2)), artifacts: n(3), created: int64(n(4)), updated: int64(n(5)),
+		head: string(b[threadFixed:]),
 	}, nil
 }
 
 func (t thread) public(id string) index.Thread {
 	return index.Thread{
-		ID: id, Head: t.head, Checkpoints: int(t.checkpoints), NewBytes: t.newBytes,
+		ID: id, Head: t.head, Checkpoints: int(t.checkpoints), NewBytes: t.newBytes, Artifacts: int(t.artifacts),
 		Created: time.Unix(0, t.created).UTC(), Updated: time.Unix(0, t.updated).UTC(),
 	}
 }

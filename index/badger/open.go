@@ -37,6 +37,7 @@ func Open(ctx context.Context, dir string, opt Options) (*Index, error) {
 	}
 	ix := &Index{dir: dir, opt: opt}
 	ix.idle.L = &ix.state
+	ix.update = func(fn func(*bdb.Txn) error) error { return ix.db.Update(fn) }
 	if err := ix.open(ctx); err != nil {
 		if ix.db != nil {
 			err = errors.Join(err, closeDB(ix.db))
@@ -49,35 +50,32 @@ func Open(ctx context.Context, dir string, opt Options) (*Index, error) {
 		}
 		return nil, fmt.Errorf("open index %s: %w", dir, err)
 	}
-	ix.update = ix.db.Update
 	return ix, nil
 }
 
 func (ix *Index) open(ctx context.Context) (err error) {
-	// The journal's lock is the index's too.
-	if ix.journal, err = journal.Open(ix.opt.Journal, journal.Options{Logger: ix.opt.Logger}); err != nil {
+	why := ""
+	// The journal's lock is the index's too. Under it the database is opened
+	// before the journal is looked at: it knows what was committed.
+	ix.journal, err = journal.Open(ix.opt.Journal, journal.Options{
+		Logger: ix.opt.Logger, Existing: ix.opt.Existing,
+		Committed: func() (_ uint64, err error) {
+			why, err = ix.attach()
+			return ix.at.seq, err
+		},
+	})
+	if err != nil {
 		return err
-	}
-	if err := makeDir(ix.dir); err != nil {
-		return err
-	}
-	if ix.mark, err = openMark(ix.dir); err != nil {
-		return err
-	}
-	why := ix.mark.doubt(ix.opt.BootID)
-	if ix.opt.Rebuild {
-		why = "it was asked for"
 	}
 	if why == "" {
-		err := ix.attach(ctx)
-		if err == nil || !errors.Is(err, errDistrust) {
+		if err = ix.catchUp(ctx); !errors.Is(err, errDistrust) {
 			return err
 		}
-		if ix.db != nil {
-			_ = closeDB(ix.db) // it is thrown away
-			ix.db = nil
-		}
 		why = err.Error()
+	}
+	if ix.db != nil {
+		_ = closeDB(ix.db) // it is thrown away
+		ix.db = nil
 	}
 	started := time.Now()
 	if err := ix.rebuild(ctx); err != nil {
@@ -88,8 +86,34 @@ func (ix *Index) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// attach opens the database that is there and applies the journal's tail.
-func (ix *Index) attach(ctx context.Context) (err error) {
+// attach opens the database that is there, if it can be trusted; else it says
+// why not.
+func (ix *Index) attach() (why string, err error) {
+	if ix.opt.InMemory {
+		return "it is kept in memory", nil
+	}
+	if err := makeDir(ix.dir); err != nil {
+		return "", err
+	}
+	if ix.mark, err = openMark(ix.dir); err != nil {
+		return "", err
+	}
+	if ix.opt.Rebuild {
+		return "it was asked for", nil
+	}
+	if why := ix.mark.doubt(ix.opt.BootID); why != "" {
+		return why, nil
+	}
+	err = ix.trust()
+	if errors.Is(err, errDistrust) {
+		ix.at = applied{}
+		return err.Error(), nil
+	}
+	return "", err
+}
+
+// trust opens the database and reads how far it is.
+func (ix *Index) trust() (err error) {
 	if err := checkTables(ix.dir, !ix.mark.is(stateClean)); err != nil {
 		return err
 	}
@@ -101,49 +125,50 @@ func (ix *Index) attach(ctx context.Context) (err error) {
 	if ix.db, err = openDB(ix.dir, ix.opt.Logger); err != nil {
 		return err
 	}
-	var at applied
 	err = ix.db.View(func(txn *bdb.Txn) error {
 		return get(txn, appliedKey, func(b []byte) (err error) {
-			at, err = decodeApplied(b)
+			ix.at, err = decodeApplied(b)
 			return err
 		})
 	})
 	if err != nil {
 		return fmt.Errorf("%w: read the last applied entry: %w", errDistrust, err)
 	}
-	last := ix.journal.Last()
-	if at.seq > last {
-		return fmt.Errorf("%w: it has entry %d, the journal ends with %d", errDistrust, at.seq, last)
-	}
-	if at.seq > 0 {
-		for e, err := range ix.journal.Replay(at.seq) {
+	return nil
+}
+
+// catchUp compares the database with the journal and applies the tail. The
+// journal has at least what was applied.
+func (ix *Index) catchUp(ctx context.Context) error {
+	if ix.at.seq > 0 {
+		for e, err := range ix.journal.Replay(ix.at.seq) {
 			if err != nil {
 				return err
 			}
-			if e.Sum != at.sum {
-				return fmt.Errorf("%w: entry %d of the journal is not the one that was applied", errDistrust, at.seq)
+			if e.Sum != ix.at.sum {
+				return fmt.Errorf("%w: entry %d of the journal is not the one that was applied", index.ErrCorrupt, ix.at.seq)
 			}
 			break
 		}
 	}
-	if at.seq == last {
+	if ix.at.seq == ix.journal.Last() {
 		return nil
 	}
 	if err := ix.touch(); err != nil {
 		return err
 	}
-	return ix.replay(ctx, at.seq+1, false)
+	return ix.replay(ctx, ix.at.seq+1, false)
 }
 
 // rebuild makes the database anew from the packs and the journal.
 func (ix *Index) rebuild(ctx context.Context) (err error) {
-	if err := ix.mark.set(stateBuilding, ix.opt.BootID, true); err != nil {
+	dir := ix.dir
+	if ix.opt.InMemory {
+		dir = ""
+	} else if err := errors.Join(ix.mark.set(stateBuilding, ix.opt.BootID, true), ix.clear()); err != nil {
 		return err
 	}
-	if err := ix.clear(); err != nil {
-		return err
-	}
-	if ix.db, err = openDB(ix.dir, ix.opt.Logger); err != nil {
+	if ix.db, err = openDB(dir, ix.opt.Logger); err != nil {
 		return err
 	}
 	batch := ix.db.NewWriteBatch()
@@ -168,6 +193,9 @@ func (ix *Index) rebuild(ctx context.Context) (err error) {
 	if err := ix.replay(ctx, 1, true); err != nil {
 		return err
 	}
+	if ix.opt.InMemory {
+		return nil
+	}
 	return ix.mark.set(stateOpen, ix.opt.BootID, false)
 }
 
@@ -187,7 +215,8 @@ func (ix *Index) clear() error {
 	return nil
 }
 
-// openDB opens Badger with options for a small embedded store. Values stay in
+// openDB opens Badger, without a directory in memory, with options for a small
+// embedded store. Values stay in
 // the tree (the value log is not used), and nothing is compressed or cached:
 // tables are read through the kernel's cache.
 func openDB(dir string, logger *slog.Logger) (db *bdb.DB, err error) {
@@ -212,6 +241,7 @@ func openDB(dir string, logger *slog.Logger) (db *bdb.DB, err error) {
 		WithBlockCacheSize(0).
 		WithIndexCacheSize(0).
 		WithDetectConflicts(false).
+		WithInMemory(dir == "").
 		WithSyncWrites(false)
 	db, err = bdb.Open(opt)
 	switch {

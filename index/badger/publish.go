@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	bdb "github.com/dgraph-io/badger/v4"
@@ -12,54 +13,6 @@ import (
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/index/journal"
 )
-
-// AddLocations implements [index.Index].
-func (ix *Index) AddLocations(ctx context.Context, objects []index.Located) error {
-	if err := ix.addLocations(ctx, objects); err != nil {
-		return fmt.Errorf("add %d locations: %w", len(objects), err)
-	}
-	return nil
-}
-
-func (ix *Index) addLocations(ctx context.Context, objects []index.Located) error {
-	if err := ix.enter(ctx); err != nil {
-		return err
-	}
-	defer ix.leave()
-	for _, o := range objects {
-		if !o.Key.NS.Valid() || o.Location.IsZero() {
-			return fmt.Errorf("%w location of %s", index.ErrInvalid, o.Key)
-		}
-	}
-	ix.write.Lock()
-	defer ix.write.Unlock()
-	fresh := make([]index.Located, 0, len(objects))
-	err := ix.db.View(func(txn *bdb.Txn) error {
-		var key []byte
-		for _, o := range objects {
-			key = appendLocationKey(key[:0], o.Key)
-			_, err := txn.Get(key)
-			if errors.Is(err, bdb.ErrKeyNotFound) {
-				fresh = append(fresh, o)
-			} else if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil || len(fresh) == 0 {
-		return err
-	}
-	if err := ix.touch(); err != nil {
-		return err
-	}
-	batch := ix.db.NewWriteBatch()
-	defer batch.Cancel()
-	if err := setLocations(batch, fresh); err != nil {
-		return err
-	}
-	return batch.Flush()
-}
 
 // Publish implements [index.Index].
 func (ix *Index) Publish(ctx context.Context, p index.Publish) (index.Checkpoint, error) {
@@ -91,36 +44,25 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (index.Checkpoint
 	if rec.Parent != p.ExpectedHead {
 		return none, fmt.Errorf("%w record: its parent is %q, the expected head %q", index.ErrInvalid, rec.Parent, p.ExpectedHead)
 	}
+	for _, a := range p.Artifacts {
+		if err := a.Validate(); err != nil {
+			return none, err
+		}
+	}
 	ix.write.Lock()
 	defer ix.write.Unlock()
-	if ix.isBroken() { // while this call waited
-		return none, errors.New("the index must be opened again")
-	}
-	if err := ix.db.View(func(txn *bdb.Txn) error { return admit(txn, p, rec.Record) }); err != nil {
-		ix.suspect(err)
+	if err := ix.admit(func(txn *bdb.Txn) error { return admit(txn, p, rec.Record) }); err != nil {
 		return none, err
 	}
-	if err := ix.touch(); err != nil {
-		return none, err
-	}
-	e, err := ix.journal.Append(journal.Publish{
-		Org: p.Org, Checkpoint: rec.ID, Thread: rec.Thread, Record: p.Record, ExpectedHead: p.ExpectedHead, Name: p.Name,
-	})
-	if err != nil {
-		return none, err
-	}
-	// From here on it is committed, whatever happens.
 	var c checkpoint
-	err = ix.update(func(txn *bdb.Txn) (err error) {
+	err = ix.commit(journal.Publish{
+		Org: p.Org, Checkpoint: rec.ID, Thread: rec.Thread, Record: p.Record, ExpectedHead: p.ExpectedHead, Name: p.Name, Artifacts: p.Artifacts,
+	}, func(txn *bdb.Txn, e journal.Entry) (err error) {
 		c, err = applyPublish(txn, e, e.Event.(journal.Publish), rec)
-		if err != nil {
-			return err
-		}
-		return txn.Set(appliedKey, applied{seq: e.Seq, sum: e.Sum}.encode())
+		return err
 	})
 	if err != nil {
-		ix.poison(err)
-		return none, fmt.Errorf("checkpoint %q, journal entry %d: %w: %w", rec.ID, e.Seq, index.ErrCommitted, err)
+		return none, fmt.Errorf("checkpoint %q: %w", rec.ID, err)
 	}
 	return index.Checkpoint{
 		Record: rec.Record, RecordHash: p.Record, Seq: c.seq, Name: c.name, Status: index.Ready,
@@ -129,11 +71,7 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (index.Checkpoint
 
 // admit checks a publish against what is there.
 func admit(txn *bdb.Txn, p index.Publish, rec index.Record) error {
-	_, err := txn.Get(checkpointKey(p.Org, rec.ID))
-	if err == nil {
-		return fmt.Errorf("checkpoint %q: %w", rec.ID, index.ErrDuplicateID)
-	}
-	if !errors.Is(err, bdb.ErrKeyNotFound) {
+	if err := absent(txn, checkpointKey(p.Org, rec.ID), index.ErrDuplicateID, "checkpoint %q", rec.ID); err != nil {
 		return err
 	}
 	t, err := getThread(txn, p.Org, rec.Thread)
@@ -143,17 +81,18 @@ func admit(txn *bdb.Txn, p index.Publish, rec index.Record) error {
 	if t.head != p.ExpectedHead {
 		return fmt.Errorf("thread %q: %w: it is %q, not %q", rec.Thread, index.ErrStaleHead, t.head, p.ExpectedHead)
 	}
+	for i, a := range p.Artifacts {
+		if err := absent(txn, artifactKey(p.Org, rec.Thread, a.ID), index.ErrDuplicateID, "artifact %q in thread %q", a.ID, rec.Thread); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(p.Artifacts[:i], func(b index.Artifact) bool { return a.ID == b.ID }) {
+			return fmt.Errorf("artifact %q: %w", a.ID, index.ErrDuplicateID)
+		}
+	}
 	if p.Name == "" {
 		return nil
 	}
-	_, err = txn.Get(nameKey(p.Org, rec.Thread, p.Name))
-	if err == nil {
-		return fmt.Errorf("name %q in thread %q: %w", p.Name, rec.Thread, index.ErrDuplicateName)
-	}
-	if !errors.Is(err, bdb.ErrKeyNotFound) {
-		return err
-	}
-	return nil
+	return absent(txn, nameKey(p.Org, rec.Thread, p.Name), index.ErrDuplicateName, "name %q in thread %q", p.Name, rec.Thread)
 }
 
 // loaded is a record and its encoding; or, while rebuilding, what little is
@@ -198,24 +137,19 @@ func applyPublish(txn *bdb.Txn, e journal.Entry, ev journal.Publish, rec loaded)
 		c.message = cutText(rec.lost.Error(), 1024)
 	}
 	id := checkpointKey(ev.Org, ev.Checkpoint)
-	if _, err := txn.Get(id); !errors.Is(err, bdb.ErrKeyNotFound) {
-		if err == nil {
-			err = fmt.Errorf("journal entry %d publishes checkpoint %q again: %w", e.Seq, ev.Checkpoint, index.ErrDuplicateID)
-		}
+	if err := absent(txn, id, index.ErrDuplicateID, "journal entry %d publishes checkpoint %q again", e.Seq, ev.Checkpoint); err != nil {
 		return c, err
 	}
-	t, err := getThread(txn, ev.Org, ev.Thread)
-	switch {
-	case errors.Is(err, index.ErrThreadNotFound):
-		t.created = rec.Created
-	case err != nil:
+	t, err := touchThread(txn, e, ev.Org, ev.Thread)
+	if err != nil {
 		return c, err
-	default:
-		if err := txn.Delete(activityKey(ev.Org, t.last)); err != nil {
+	}
+	for _, a := range ev.Artifacts {
+		if err := setArtifact(txn, ev.Org, ev.Thread, a); err != nil {
 			return c, err
 		}
+		t.artifacts++
 	}
-	t.last, t.updated = e.Seq, rec.Created
 	t.checkpoints++
 	t.newBytes += rec.NewBytes
 	if c.ready {
@@ -224,7 +158,6 @@ func applyPublish(txn *bdb.Txn, e journal.Entry, ev journal.Publish, rec loaded)
 	sets := []struct{ key, value []byte }{
 		{id, c.encode()},
 		{threadKey(ev.Org, ev.Thread), t.encode()},
-		{activityKey(ev.Org, e.Seq), []byte(ev.Thread)},
 		{sequenceKey(ev.Org, ev.Thread, e.Seq), []byte(ev.Checkpoint)},
 	}
 	if k := tailKey(ev.Org, ev.Checkpoint); k != nil {

@@ -302,3 +302,27 @@ func (ix *Index) ByPrefix(ctx context.Context, org, prefix string, limit int) (f
 	}
 	return found, nil
 }
+
+// Organizations implements [index.Index].
+func (ix *Index) Organizations(ctx context.Context) ([]string, error) {
+	var orgs []string
+	err := ix.view(ctx, func(txn *bdb.Txn) error {
+		for after := []byte(nil); ; {
+			var org string
+			err := walk(ctx, txn, []byte{tThread}, after, func(key, _ []byte) error {
+				var ok bool
+				if org, _, ok = cutStr(key[1:]); !ok {
+					return fmt.Errorf("thread %q: %w", key, index.ErrCorrupt)
+				}
+				return errStop
+			})
+			if err != nil || org == "" {
+				return err
+			}
+			orgs = append(orgs, org)
+			// Behind every thread of it: ids are UTF-8, which has no 0xff.
+			after = append(appendStr(nil, org), 0xff)
+		}
+	})
+	return orgs, err
+}

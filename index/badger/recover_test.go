@@ -50,41 +50,112 @@ func TestTornJournal(t *testing.T) {
 	require.Equal(t, want, s.dump())
 }
 
-// TestJournalWentBack: the journal ends before what was applied, or has another
-// entry in its place.
+// TestJournalWentBack: the journal ends before what was applied, has another
+// entry in its place, lost its last entry to a flipped bit, or is gone. What was
+// acknowledged is lost then, and that is never passed over: nothing is changed.
+// Who put an older journal back on purpose deletes the index.
 func TestJournalWentBack(t *testing.T) {
-	for _, regrown := range []bool{false, true} {
-		s := newStore(t)
-		s.publish("c-1", "")
-		want := s.dump()
-		log := s.path("journal", "00000001.log")
-		backup, err := os.ReadFile(log)
-		require.NoError(t, err)
-		s.publish("c-2", "c-1")
-		require.NoError(t, s.ix.Close())
-		require.NoError(t, os.WriteFile(log, backup, 0o600))
-		if regrown {
-			rec := indextest.Record("t", "c-other", "c-1")
-			data, err := index.Encode(rec)
-			require.NoError(t, err)
-			at := s.packs.Put(data)
+	damage := map[string]func(s *store, log string, backup []byte){
+		"older": func(s *store, log string, backup []byte) { require.NoError(s, os.WriteFile(log, backup, 0o600)) },
+		"grown again": func(s *store, log string, backup []byte) {
+			require.NoError(s, os.WriteFile(log, backup, 0o600))
+			at := s.packs.Put(must(index.Encode(indextest.Record("t", "c-other", "c-1"))))
 			j, err := journal.Open(s.path("journal"), journal.Options{})
-			require.NoError(t, err)
-			_, err = j.Append(journal.Publish{Org: "acme", Checkpoint: rec.ID, Thread: "t", Record: at.Key.Hash, ExpectedHead: "c-1"})
-			require.NoError(t, err)
-			require.NoError(t, j.Close())
-		}
-		s.ix = s.open("boot-1")
-		require.NotEmpty(t, s.ix.Rebuilt())
-		if !regrown {
-			require.Equal(t, want, s.dump())
-			continue
-		}
-		th, err := s.ix.Thread(t.Context(), "acme", "t")
-		require.NoError(t, err)
-		require.Equal(t, "c-other", th.Head)
-		indextest.NoFindings(t, s.ix)
+			require.NoError(s, err)
+			_, err = j.Append(journal.Publish{Org: "acme", Checkpoint: "c-other", Thread: "t", Record: at.Key.Hash, ExpectedHead: "c-1"})
+			require.NoError(s, err)
+			require.NoError(s, j.Close())
+		},
+		"last frame damaged": func(s *store, log string, backup []byte) {
+			data, err := os.ReadFile(log)
+			require.NoError(s, err)
+			data[len(data)-1] ^= 1
+			require.NoError(s, os.WriteFile(log, data, 0o600))
+		},
+		"no file":      func(s *store, log string, _ []byte) { require.NoError(s, os.Remove(log)) },
+		"no directory": func(s *store, _ string, _ []byte) { require.NoError(s, os.RemoveAll(s.path("journal"))) },
 	}
+	for name, fn := range damage {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			s.publish("c-1", "")
+			log := s.path("journal", "00000001.log")
+			backup, err := os.ReadFile(log)
+			require.NoError(t, err)
+			s.publish("c-2", "c-1")
+			require.NoError(t, s.ix.Close())
+			fn(s, log, backup)
+			before, _ := os.ReadFile(log)
+			for range 2 {
+				_, err = s.tryOpen("boot-1")
+				require.ErrorIs(t, err, index.ErrCorrupt)
+				after, _ := os.ReadFile(log)
+				require.Equal(t, before, after)
+			}
+			require.NoError(t, os.RemoveAll(s.path("index")))
+			s.ix = s.open("boot-1")
+			require.NotEmpty(t, s.ix.Rebuilt())
+			indextest.NoFindings(t, s.ix)
+		})
+	}
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// A store knows that it has a journal: without one it does not open, index or
+// not.
+func TestJournalMustExist(t *testing.T) {
+	for _, remove := range []string{"journal", "journal/00000001.log"} {
+		s := newStore(t)
+		s.fill()
+		require.NoError(t, s.ix.Close())
+		require.NoError(t, os.RemoveAll(s.path(remove)))
+		require.NoError(t, os.RemoveAll(s.path("index")))
+		opt := testOptions(s.dir, s.packs)
+		opt.Existing = true
+		_, err := Open(t.Context(), s.path("index"), opt)
+		require.ErrorIs(t, err, index.ErrCorrupt)
+		require.NoFileExists(t, s.path("journal", "00000001.log"))
+	}
+}
+
+// In memory the index is whole, takes changes, and leaves the directory as it is
+// but for saying that it is out of date.
+func TestInMemory(t *testing.T) {
+	s := newStore(t)
+	want := s.fill()
+	require.NoError(t, s.ix.Close())
+	open := func() {
+		opt := testOptions(s.dir, s.packs)
+		opt.InMemory, opt.Existing = true, true
+		var err error
+		s.ix, err = Open(t.Context(), s.path("index"), opt)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = s.ix.Close() })
+	}
+	files := s.files("*")
+	open()
+	require.Equal(t, want, s.dump())
+	require.NoError(t, s.ix.Close())
+	require.Equal(t, files, s.files("*"))
+	s.ix = s.open("boot-1")
+	require.Empty(t, s.ix.Rebuilt(), "nothing was changed")
+	require.NoError(t, s.ix.Close())
+
+	open()
+	s.publish("c-mem", "c-2")
+	_, _, err := s.ix.Delete(t.Context(), "acme", "c-1")
+	require.NoError(t, err)
+	want = s.dump()
+	require.NoError(t, s.ix.Close())
+	s.ix = s.open("boot-1")
+	require.NotEmpty(t, s.ix.Rebuilt())
+	require.Equal(t, want, s.dump())
 }
 
 func TestDamagedJournal(t *testing.T) {

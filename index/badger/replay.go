@@ -24,6 +24,13 @@ const (
 // left to try, and its checkpoint gets the status Error: one lost record must
 // not take the whole store away.
 func (ix *Index) replay(ctx context.Context, from uint64, rebuilding bool) error {
+	var gone deleted
+	if rebuilding {
+		var err error
+		if gone, err = ix.deleted(ctx); err != nil {
+			return err
+		}
+	}
 	txn := ix.db.NewTransaction(true)
 	defer func() { txn.Discard() }()
 	var at applied
@@ -53,7 +60,18 @@ func (ix *Index) replay(ctx context.Context, from uint64, rebuilding bool) error
 		if err != nil {
 			return err
 		}
-		n, err := ix.apply(ctx, txn, e, rebuilding)
+		if ev, ok := e.Event.(journal.DeleteThread); ok {
+			if err := commit(); err != nil {
+				return err
+			}
+			txn.Discard() // it does not see what follows
+			if err := ix.settleDeleteThread(e, ev); err != nil {
+				return fmt.Errorf("apply journal entry %d: %w", e.Seq, err)
+			}
+			txn = ix.db.NewTransaction(true)
+			continue
+		}
+		n, err := ix.apply(ctx, txn, e, gone, rebuilding)
 		if err != nil {
 			return fmt.Errorf("apply journal entry %d: %w", e.Seq, err)
 		}
@@ -69,12 +87,14 @@ func (ix *Index) replay(ctx context.Context, from uint64, rebuilding bool) error
 }
 
 // apply puts one entry into the tables and returns about how many bytes it took.
-func (ix *Index) apply(ctx context.Context, txn *bdb.Txn, e journal.Entry, rebuilding bool) (int, error) {
-	switch ev := e.Event.(type) {
-	case journal.Publish:
-		rec, err := ix.loadPublished(ctx, e, ev, rebuilding)
-		if err != nil {
-			return 0, err
+func (ix *Index) apply(ctx context.Context, txn *bdb.Txn, e journal.Entry, gone deleted, rebuilding bool) (int, error) {
+	if ev, ok := e.Event.(journal.Publish); ok {
+		rec := unread(e, ev)
+		if !gone.after(e, ev) {
+			var err error
+			if rec, err = ix.loadPublished(ctx, e, ev, rebuilding); err != nil {
+				return 0, err
+			}
 		}
 		c, err := applyPublish(txn, e, ev, rec)
 		switch {
@@ -89,7 +109,53 @@ func (ix *Index) apply(ctx context.Context, txn *bdb.Txn, e journal.Entry, rebui
 		}
 		return len(c.record), err
 	}
-	return 0, fmt.Errorf("event of type %d: %w", e.Event.Type(), index.ErrNewer)
+	err := applyChange(txn, e)
+	switch {
+	case err == nil || errors.Is(err, index.ErrNewer):
+	case !rebuilding:
+		err = fmt.Errorf("%w: %w", errDistrust, err)
+	case errors.Is(err, index.ErrCheckpointNotFound), errors.Is(err, index.ErrThreadNotFound):
+		// A damaged database let a change through, too.
+		ix.opt.Logger.Error("the journal changes what is not there, the change is left out", "entry", e.Seq, "err", err)
+		err = nil
+	}
+	return 0, err
+}
+
+// deleted knows what the journal deletes, and with which entry last. The records
+// of such checkpoints may be gone from the packs, and that is no loss.
+type deleted struct{ checkpoints, threads map[[2]string]uint64 }
+
+// deleted reads the whole journal for deletions.
+func (ix *Index) deleted(ctx context.Context) (deleted, error) {
+	d := deleted{checkpoints: map[[2]string]uint64{}, threads: map[[2]string]uint64{}}
+	for e, err := range ix.journal.Replay(1) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return d, err
+		}
+		switch ev := e.Event.(type) {
+		case journal.Delete:
+			d.checkpoints[[2]string{ev.Org, ev.Checkpoint}] = e.Seq
+		case journal.DeleteThread:
+			d.threads[[2]string{ev.Org, ev.Thread}] = e.Seq
+		}
+	}
+	return d, nil
+}
+
+// after reports whether what an entry publishes is deleted later on.
+func (d deleted) after(e journal.Entry, ev journal.Publish) bool {
+	return d.checkpoints[[2]string{ev.Org, ev.Checkpoint}] > e.Seq || d.threads[[2]string{ev.Org, ev.Thread}] > e.Seq
+}
+
+var errUnread = errors.New("its record was not read")
+
+// unread is what stands for a record that is not read.
+func unread(e journal.Entry, ev journal.Publish) loaded {
+	return loaded{Record: index.Record{ID: ev.Checkpoint, Thread: ev.Thread, Created: e.Time.UnixNano()}, lost: errUnread}
 }
 
 // loadPublished reads the record of a published checkpoint.
@@ -107,8 +173,7 @@ func (ix *Index) loadPublished(ctx context.Context, e journal.Entry, ev journal.
 		return loaded{}, fmt.Errorf("%w: %w", errDistrust, err)
 	}
 	ix.opt.Logger.Error("the record of a checkpoint is lost", "org", ev.Org, "checkpoint", ev.Checkpoint, "thread", ev.Thread, "err", err)
-	return loaded{
-		Record: index.Record{ID: ev.Checkpoint, Thread: ev.Thread, Created: e.Time.UnixNano()},
-		lost:   err,
-	}, nil
+	rec = unread(e, ev)
+	rec.lost = err
+	return rec, nil
 }

@@ -43,6 +43,12 @@ func Run(t *testing.T, engine func(t *testing.T, packs *Packs) Open) {
 		{"by prefix", testByPrefix},
 		{"not found", testNotFound},
 		{"locations", testLocations},
+		{"moved locations", testMovedLocations},
+		{"rename", testRename},
+		{"delete", testDelete},
+		{"delete thread", testDeleteThread},
+		{"artifacts", testArtifacts},
+		{"listed organizations", testOrganizations},
 		{"context", testContext},
 		{"close", testClose},
 	}
@@ -104,6 +110,7 @@ func NoFindings(t testing.TB, ix index.Index) {
 type State struct {
 	Threads     []index.Thread
 	Checkpoints map[string][]index.Checkpoint // by thread
+	Artifacts   map[string][]index.Artifact   // by thread
 }
 
 // Dump reads the whole state of some organizations.
@@ -111,7 +118,7 @@ func Dump(t testing.TB, ix index.Index, orgs ...string) map[string]State {
 	t.Helper()
 	all := make(map[string]State)
 	for _, org := range orgs {
-		s := State{Checkpoints: make(map[string][]index.Checkpoint)}
+		s := State{Checkpoints: make(map[string][]index.Checkpoint), Artifacts: make(map[string][]index.Artifact)}
 		for th, err := range ix.Threads(t.Context(), org, index.Page{}) {
 			require.NoError(t, err)
 			s.Threads = append(s.Threads, th)
@@ -119,6 +126,10 @@ func Dump(t testing.TB, ix index.Index, orgs ...string) map[string]State {
 				require.NoError(t, err)
 				s.Checkpoints[th.ID] = append(s.Checkpoints[th.ID], cp)
 			}
+			artifacts, err := ix.Artifacts(t.Context(), org, th.ID)
+			require.NoError(t, err)
+			require.Len(t, artifacts, th.Artifacts)
+			s.Artifacts[th.ID] = artifacts
 		}
 		all[org] = s
 	}

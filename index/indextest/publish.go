@@ -28,9 +28,10 @@ func testPublish(e *env) {
 	require.NoError(e, e.try("", second))
 	th, err := e.ix.Thread(e.Context(), "acme", "t")
 	require.NoError(e, err)
-	require.Equal(e, index.Thread{
-		ID: "t", Head: "c2", Checkpoints: 2, NewBytes: 20, Created: rec.CreatedAt(), Updated: second.CreatedAt(),
-	}, th)
+	require.False(e, th.Created.IsZero())
+	require.False(e, th.Updated.Before(th.Created))
+	th.Created, th.Updated = time.Time{}, time.Time{}
+	require.Equal(e, index.Thread{ID: "t", Head: "c2", Checkpoints: 2, NewBytes: 20}, th)
 	next, err := e.ix.Checkpoint(e.Context(), "acme", "c2")
 	require.NoError(e, err)
 	require.Greater(e, next.Seq, cp.Seq)

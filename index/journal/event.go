@@ -15,7 +15,12 @@ type Type uint16
 
 // The types. A number is never used again for something else.
 const (
-	TypePublish Type = 1
+	TypePublish        Type = 1
+	TypeRename         Type = 2
+	TypeDelete         Type = 3
+	TypeDeleteThread   Type = 4
+	TypeAddArtifact    Type = 5
+	TypeRemoveArtifact Type = 6
 )
 
 // An Event is a change of something mutable. To add one: a number above, a
@@ -31,10 +36,60 @@ type Publish struct {
 	Record       cas.Hash `cbor:"4,keyasint,omitzero"`
 	ExpectedHead string   `cbor:"5,keyasint,omitempty"`
 	Name         string   `cbor:"6,keyasint,omitempty"`
+	// Artifacts are given to the thread in the same step.
+	Artifacts []index.Artifact `cbor:"7,keyasint,omitempty"`
 }
 
 // Type returns [TypePublish].
 func (Publish) Type() Type { return TypePublish }
+
+// Rename gives a checkpoint a name, or takes it away.
+type Rename struct {
+	Org        string `cbor:"1,keyasint,omitempty"`
+	Checkpoint string `cbor:"2,keyasint,omitempty"`
+	Name       string `cbor:"3,keyasint,omitempty"` // empty: none
+}
+
+// Type returns [TypeRename].
+func (Rename) Type() Type { return TypeRename }
+
+// Delete removes a checkpoint.
+type Delete struct {
+	Org        string `cbor:"1,keyasint,omitempty"`
+	Checkpoint string `cbor:"2,keyasint,omitempty"`
+}
+
+// Type returns [TypeDelete].
+func (Delete) Type() Type { return TypeDelete }
+
+// DeleteThread removes a thread with all that belongs to it.
+type DeleteThread struct {
+	Org    string `cbor:"1,keyasint,omitempty"`
+	Thread string `cbor:"2,keyasint,omitempty"`
+}
+
+// Type returns [TypeDeleteThread].
+func (DeleteThread) Type() Type { return TypeDeleteThread }
+
+// AddArtifact gives a thread an artifact.
+type AddArtifact struct {
+	Org      string         `cbor:"1,keyasint,omitempty"`
+	Thread   string         `cbor:"2,keyasint,omitempty"`
+	Artifact index.Artifact `cbor:"3,keyasint,omitzero"`
+}
+
+// Type returns [TypeAddArtifact].
+func (AddArtifact) Type() Type { return TypeAddArtifact }
+
+// RemoveArtifact takes an artifact away from a thread.
+type RemoveArtifact struct {
+	Org      string `cbor:"1,keyasint,omitempty"`
+	Thread   string `cbor:"2,keyasint,omitempty"`
+	Artifact string `cbor:"3,keyasint,omitempty"`
+}
+
+// Type returns [TypeRemoveArtifact].
+func (RemoveArtifact) Type() Type { return TypeRemoveArtifact }
 
 // An Entry is one event and its place in the journal.
 type Entry struct {
@@ -97,6 +152,16 @@ func decodeEvent(t Type, fields []byte) (Event, error) {
 	switch t {
 	case TypePublish:
 		return decodeFields[Publish](fields)
+	case TypeRename:
+		return decodeFields[Rename](fields)
+	case TypeDelete:
+		return decodeFields[Delete](fields)
+	case TypeDeleteThread:
+		return decodeFields[DeleteThread](fields)
+	case TypeAddArtifact:
+		return decodeFields[AddArtifact](fields)
+	case TypeRemoveArtifact:
+		return decodeFields[RemoveArtifact](fields)
 	}
 	return nil, fmt.Errorf("event of unknown type %d: %w", t, index.ErrNewer)
 }

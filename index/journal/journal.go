@@ -8,8 +8,9 @@
 // number, time, type, and the type's own fields. Nothing is ever removed.
 //
 // A crash can leave part of a frame at the end of the last file. [Open] cuts
-// that off: the entry was never acknowledged. Damage that a valid frame follows
-// cannot come from a crash; it is [index.ErrCorrupt], and nothing is changed.
+// that off: the entry was never acknowledged. Damage that a valid frame follows,
+// or that took an entry which an index has applied, cannot come from a crash; it
+// is [index.ErrCorrupt], and nothing is changed.
 package journal
 
 import (
@@ -34,6 +35,14 @@ type Options struct {
 	// FileSize is the length in bytes from which on the next entry goes to a new
 	// file; 0: 4 MiB. Opening reads the last file only.
 	FileSize int64
+	// Committed tells the number of an entry that was committed for certain, since
+	// an index has applied it. A log that ends before it has lost something, and
+	// what may look like an unfinished entry at its end is damage: it is
+	// [index.ErrCorrupt] and nothing is changed. It is called with the journal's
+	// lock held. Nil: nothing is known.
+	Committed func() (uint64, error)
+	// Existing refuses to make a log where there is none: then one was lost.
+	Existing bool
 }
 
 // file is what Append needs of an *os.File; tests put a failing one in its place.
@@ -61,9 +70,11 @@ type Journal struct {
 	f        file   // the last segment
 	size     int64  // its length in whole frames, in bytes
 	last     uint64 // number of the last entry
-	cut      int64
-	broken   error // why nothing can be appended any more
-	closed   bool
+	// committed is an entry that there must be.
+	committed uint64
+	cut       int64
+	broken    error // why nothing can be appended any more
+	closed    bool
 }
 
 // Append commits one event: when it returns an entry, the entry is durable. When
@@ -177,7 +188,10 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	j.closed = true
-	return errors.Join(j.f.Close(), j.lock.Close())
+	// Given back by name: a child that is being forked at this moment has the
+	// directory open too, for an instant.
+	unlock := unix.Flock(int(j.lock.Fd()), unix.LOCK_UN)
+	return errors.Join(j.f.Close(), unlock, j.lock.Close())
 }
 
 func segmentName(n int) string { return fmt.Sprintf("%08d.log", n) }

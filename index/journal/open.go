@@ -39,9 +39,18 @@ func (j *Journal) open() error {
 	if err := j.lockDir(); err != nil {
 		return err
 	}
+	if j.opt.Committed != nil {
+		var err error
+		if j.committed, err = j.opt.Committed(); err != nil {
+			return err
+		}
+	}
 	names, err := logNames(j.dir)
 	if err != nil {
 		return err
+	}
+	if len(names) == 0 && (j.opt.Existing || j.committed > 0) {
+		return fmt.Errorf("%w: it has no files", index.ErrCorrupt)
 	}
 	for n, name := range names {
 		if name != segmentName(n+1) {
@@ -88,6 +97,11 @@ func logNames(dir string) ([]string, error) {
 
 // lockDir opens the directory and takes its flock, which ends with the process.
 func (j *Journal) lockDir() error {
+	if j.opt.Existing {
+		if _, err := os.Stat(j.dir); errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%w: it is missing", index.ErrCorrupt)
+		}
+	}
 	err := os.Mkdir(j.dir, 0o700)
 	made := err == nil
 	if err != nil && !errors.Is(err, os.ErrExist) {
@@ -151,11 +165,15 @@ func (j *Journal) openLast() error {
 	first, err := readFileHeader(data)
 	if errors.Is(err, index.ErrCorrupt) && len(data) <= fileHeaderSize {
 		// The header is durable before the first frame is written, so there was none.
-		j.report(seg.path, 0, int64(len(data)))
 		if n > 0 {
-			j.last, err = j.lastOf(n - 1)
+			if j.last, err = j.lastOf(n - 1); err != nil {
+				return err
+			}
+		}
+		if err := j.complete(); err != nil {
 			return err
 		}
+		j.report(seg.path, 0, int64(len(data)))
 		return nil
 	}
 	if err != nil {
@@ -177,6 +195,9 @@ func (j *Journal) openLast() error {
 		return fmt.Errorf("%w: entry %d at byte %d, and a valid entry follows at byte %d",
 			index.ErrCorrupt, j.last+1, end, end+i)
 	}
+	if err := j.complete(); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(seg.path, os.O_WRONLY|os.O_APPEND|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -189,6 +210,14 @@ func (j *Journal) openLast() error {
 		j.report(seg.path, j.size, rest)
 	}
 	return nil
+}
+
+// complete fails if an entry is missing that was committed for certain.
+func (j *Journal) complete() error {
+	if j.last >= j.committed {
+		return nil
+	}
+	return fmt.Errorf("%w: it ends with entry %d, and entry %d was applied to the index", index.ErrCorrupt, j.last, j.committed)
 }
 
 // lastOf counts a segment that is not the last, for the rare case that the last

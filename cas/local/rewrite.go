@@ -1,0 +1,86 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/snapfs/snapfs/cas"
+)
+
+// RecordSize is what an object takes in a pack, in bytes.
+func RecordSize(l cas.Location) int64 { return recordHeader + int64(l.Stored) + footerEntry }
+
+// RecordEnd is where an object's record ends in its pack, in bytes.
+func RecordEnd(l cas.Location) int64 { return int64(l.Offset) + recordHeader + int64(l.Stored) }
+
+// PackRoom is how many bytes of records, by [RecordSize], fit into one pack.
+const PackRoom = maxPack - packHeader - trailer
+
+// PackSize returns a pack's length in bytes.
+func PackSize(dir string, id cas.PackID) (int64, error) {
+	info, err := os.Stat(packPath(dir, id))
+	if err != nil {
+		return 0, fmt.Errorf("pack %s: %w", id, err)
+	}
+	return info.Size(), nil
+}
+
+// Rewrite copies records, still encoded, into one new pack and returns their new
+// places. The pack is in packs/ and durable then; nothing knows it yet, and the
+// old ones are as they were. The records must fit: see [PackRoom]. It may use
+// the space that is kept in reserve, since it is done to free some.
+func (s *Store) Rewrite(ctx context.Context, objects []cas.Located) (moved []cas.Located, err error) {
+	p, err := s.createPack(true)
+	if err != nil {
+		return nil, err
+	}
+	defer p.f.Close()
+	defer func() {
+		if err != nil {
+			if rerr := os.Remove(p.f.Name()); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+				err = errors.Join(err, rerr)
+			}
+		}
+	}()
+	var buf []byte
+	for _, o := range objects {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		n := recordHeader + int(o.Location.Stored)
+		if cap(buf) < n {
+			buf = make([]byte, n)
+		}
+		if err := s.readPack(o.Location, buf[:n]); err != nil {
+			return nil, fmt.Errorf("rewrite %s: %w", o.Key, err)
+		}
+		r, err := parseRecord(buf[:n], true)
+		if err == nil && r.key != o.Key {
+			err = fmt.Errorf("another object lies in its place: %w", cas.ErrCorrupt)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("rewrite %s: %w", o.Key, err)
+		}
+		if !p.fits(r) {
+			return nil, fmt.Errorf("rewrite: the records do not fit into one pack: %w", cas.ErrTooLarge)
+		}
+		if err := p.append(r); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	return Adopt(s.dir, p.id)
+}
+
+// RemovePack deletes a pack. Who has it open reads on.
+func (s *Store) RemovePack(id cas.PackID) error {
+	if err := os.Remove(packPath(s.dir, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove pack: %w", err)
+	}
+	s.packs.Remove(id) // after its name: nobody opens it again
+	return nil
+}

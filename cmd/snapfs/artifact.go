@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+var artifactCommand = &cli.Command{
+	Name:  "artifact",
+	Usage: "work on the generated files that belong to a thread",
+	Subcommands: []*cli.Command{
+		{
+			Name:      "add",
+			Usage:     "give a thread an artifact and print its id; the next checkpoint holds it",
+			ArgsUsage: "THREAD FILE",
+			Flags: []cli.Flag{
+				&cli.StringFlag{Name: "name", Usage: "its `NAME`; the file's own if not given"},
+				&cli.StringFlag{Name: "type", Usage: "its media `TYPE`; told by the name or the content if not given"},
+			},
+			Action: func(c *cli.Context) error {
+				if err := arguments(c, 2, 2); err != nil {
+					return err
+				}
+				if _, err := os.Stat(c.Args().Get(1)); err != nil { // before a store is made
+					return absent(fmt.Errorf("artifact: %w", err))
+				}
+				return withStore(true, addArtifact)(c)
+			},
+		},
+		{
+			Name:      "list",
+			Usage:     "list the artifacts that a checkpoint holds",
+			ArgsUsage: "REF",
+			Action: func(c *cli.Context) error {
+				if err := arguments(c, 1, 1); err != nil {
+					return err
+				}
+				return withStore(false, listArtifacts)(c)
+			},
+		},
+		{
+			Name:      "read",
+			Usage:     "print an artifact that a checkpoint holds",
+			ArgsUsage: "REF ID",
+			Action: func(c *cli.Context) error {
+				if err := arguments(c, 2, 2); err != nil {
+					return err
+				}
+				return withStore(false, func(c *cli.Context, store *snapshot.Store) error {
+					return printContent(func(w io.Writer) error {
+						return store.ReadArtifact(c.Context, c.Args().Get(0), c.Args().Get(1), w)
+					})
+				})(c)
+			},
+		},
+		{
+			Name:      "remove",
+			Usage:     "take an artifact away from a thread; checkpoints that hold it keep it",
+			ArgsUsage: "THREAD ID",
+			Action: func(c *cli.Context) error {
+				if err := arguments(c, 2, 2); err != nil {
+					return err
+				}
+				return withStore(false, func(c *cli.Context, store *snapshot.Store) error {
+					return store.RemoveArtifact(c.Context, c.Args().Get(0), c.Args().Get(1))
+				})(c)
+			},
+		},
+	},
+}
+
+func addArtifact(c *cli.Context, store *snapshot.Store) error {
+	file := snapshot.ArtifactFile{Path: c.Args().Get(1), Name: c.String("name"), MediaType: c.String("type")}
+	a, err := store.AddArtifact(c.Context, c.Args().Get(0), file)
+	if err != nil {
+		return err
+	}
+	summary(c, "added %s (%s, %s) to thread %s", quote(a.Name), quote(a.MediaType), size(a.Size), quote(c.Args().Get(0)))
+	if c.Bool("json") {
+		return printJSON(a)
+	}
+	_, err = fmt.Println(a.ID)
+	return err
+}
+
+func listArtifacts(c *cli.Context, store *snapshot.Store) error {
+	list, err := store.Artifacts(c.Context, c.Args().First())
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printLines(list)
+	}
+	return table(os.Stdout, "ARTIFACT\tCREATED\tSIZE\tTYPE\tNAME", func(row func(string, ...any)) {
+		for _, a := range list {
+			row("%s\t%s\t%s\t%s\t%s", quote(a.ID), when(a.Created), size(a.Size), quoteOr(a.MediaType), quote(a.Name))
+		}
+	})
+}
+
+// artifactFile reads NAME=FILE[;type=MEDIA].
+func artifactFile(text string) (snapshot.ArtifactFile, error) {
+	name, path, ok := strings.Cut(text, "=")
+	const kind = ";type="
+	media := ""
+	if at := strings.LastIndex(path, kind); at >= 0 {
+		path, media = path[:at], path[at+len(kind):]
+	}
+	if !ok || name == "" || path == "" {
+		return snapshot.ArtifactFile{}, usagef("--artifact %s: want NAME=FILE or NAME=FILE;type=MEDIA", quote(text))
+	}
+	if _, err := os.Stat(path); err != nil {
+		return snapshot.ArtifactFile{}, absent(fmt.Errorf("artifact %s: %w", quote(name), err))
+	}
+	return snapshot.ArtifactFile{Path: path, Name: name, MediaType: media}, nil
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/xrash/smetrics"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// decodeYAML reads one YAML document into a struct whose fields have yaml tags.
+// A key that the struct does not know is refused with the nearest one that it
+// does, and so are a second key of one name, a second document, and a list where
+// one value is due. name stands for the document in errors, which have a line
+// number where there is one.
+func decodeYAML(name string, data io.Reader, into any) error {
+	dec := yaml.NewDecoder(data)
+	var doc yaml.Node
+	err := dec.Decode(&doc)
+	if errors.Is(err, io.EOF) {
+		return nil // an empty file says nothing
+	}
+	if err == nil && !errors.Is(dec.Decode(new(yaml.Node)), io.EOF) {
+		err = errors.New("more than one document")
+	}
+	if err == nil {
+		err = checkYAML(doc.Content[0], reflect.TypeOf(into).Elem(), "")
+	}
+	if err == nil {
+		err = doc.Decode(into)
+	}
+	var typed *yaml.TypeError
+	if errors.As(err, &typed) { // whose own text has several lines
+		err = errors.New(strings.Join(typed.Errors, "; "))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// checkYAML compares the form of a value with the type that it is for. What is
+// null is as if it were not there. path is the value's key.
+func checkYAML(node *yaml.Node, t reflect.Type, path string) error {
+	want, kind := "one value", yaml.ScalarNode
+	switch t.Kind() {
+	case reflect.Struct:
+		want, kind = "keys and values", yaml.MappingNode
+	case reflect.Slice:
+		want, kind = "a list", yaml.SequenceNode
+	}
+	if node.ShortTag() == "!!null" {
+		return nil
+	}
+	if node.Kind != kind {
+		return fmt.Errorf("line %d: %swant %s", node.Line, strings.TrimPrefix(path+": ", ": "), want)
+	}
+	switch kind {
+	case yaml.SequenceNode:
+		for _, n := range node.Content {
+			if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+				return fmt.Errorf("line %d: %s: want one value each", n.Line, path)
+			}
+		}
+	case yaml.MappingNode:
+		return checkKeys(node, t, path)
+	}
+	return nil
+}
+
+// checkKeys compares a mapping's keys with the fields of a struct.
+func checkKeys(node *yaml.Node, t reflect.Type, path string) error {
+	if path != "" {
+		path += "."
+	}
+	fields := map[string]reflect.Type{}
+	for f := range t.Fields() {
+		fields[f.Tag.Get("yaml")] = f.Type
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key := node.Content[i]
+		field, known := fields[key.Value]
+		switch {
+		case !known:
+			err := fmt.Errorf("line %d: unknown key %q", key.Line, path+key.Value)
+			return snapshot.WithHint(err, "did you mean %s?", path+nearest(key.Value, fields))
+		case seen[key.Value]:
+			return fmt.Errorf("line %d: key %q is there twice", key.Line, path+key.Value)
+		}
+		seen[key.Value] = true
+		if err := checkYAML(node.Content[i+1], field, path+key.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nearest finds the known key that is most like a wrong one.
+func nearest(key string, known map[string]reflect.Type) string {
+	best, least := "", -1
+	for k := range known {
+		d := smetrics.WagnerFischer(strings.ToLower(key), strings.ToLower(k), 1, 1, 1)
+		if least < 0 || d < least || (d == least && k < best) {
+			best, least = k, d
+		}
+	}
+	return best
+}

@@ -1,0 +1,79 @@
+package fs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// Unmount takes a snapfs mount away, served by whomever. A lazy one goes when
+// its last user has left, and so does one whose daemon is gone. It fails with
+// [snapshot.ErrMountBusy], and says who uses the mount as far as this process may
+// know.
+func Unmount(mountpoint string, lazy bool) error {
+	err := unmount(mountpoint, lazy)
+	if errors.Is(err, unix.EBUSY) {
+		if probe(context.Background(), mountpoint) == dead {
+			return Unmount(mountpoint, true)
+		}
+		who := "in use"
+		if users := usersOf(mountpoint); len(users) > 0 {
+			who = "in use by " + some(users)
+		}
+		err = fmt.Errorf("%s is %s: %w", mountpoint, who, snapshot.ErrMountBusy)
+		return snapshot.WithHint(err, "close what uses it, or add --lazy")
+	}
+	if err != nil {
+		return fmt.Errorf("unmount %s: %w", mountpoint, err)
+	}
+	return nil
+}
+
+// named is how many users of a mount a message names.
+const named = 5
+
+// some joins the first of a list.
+func some(all []string) string {
+	if len(all) > named {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), len(all)-named)
+	}
+	return strings.Join(all, ", ")
+}
+
+func unmount(mountpoint string, lazy bool) error {
+	if os.Geteuid() == 0 {
+		flags := unix.UMOUNT_NOFOLLOW
+		if lazy {
+			flags |= unix.MNT_DETACH
+		}
+		return unix.Unmount(mountpoint, flags)
+	}
+	program, err := fusermount()
+	if err != nil {
+		return err
+	}
+	args := []string{"-u", mountpoint}
+	if lazy {
+		args = []string{"-u", "-z", mountpoint}
+	}
+	var out bytes.Buffer
+	cmd := exec.Command(program, args...)
+	cmd.Stderr = &out
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	if err := cmd.Run(); err != nil {
+		text := strings.TrimSpace(out.String())
+		if strings.Contains(text, "busy") {
+			return unix.EBUSY
+		}
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+#!/bin/bash
+# Gives a sandbox its files when it starts: the newest checkpoint of its thread,
+# into a directory that is new. README.md tells what callers may rely on.
+set -euo pipefail
+
+usage() {
+	cat <<'END'
+usage: restore-sandbox.sh [--store DIR] [--hook CMD] THREAD DIR
+
+A DIR with content is a live sandbox and left alone. A missing or empty one gets
+the newest checkpoint of THREAD, or starts empty if THREAD has none; then CMD is
+run in it by sh. Exit code 0: the sandbox can start.
+END
+}
+
+say() { printf 'restore-sandbox: %s\n' "$*" >&2; }
+fail() {
+	local code=$1
+	shift
+	say "$@"
+	exit "$code"
+}
+wrong() {
+	say "$@"
+	usage >&2
+	exit 2
+}
+
+hook='' arguments=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	-h | --help)
+		usage
+		exit
+		;;
+	--hook | --store)
+		[ $# -ge 2 ] || wrong "$1 needs a value"
+		set -- "$1=$2" "${@:3}"
+		continue
+		;;
+	--hook=?*) hook=${1#*=} ;;
+	--store=?*) export SNAPFS_STORE=${1#*=} ;;
+	--)
+		shift
+		arguments+=("$@")
+		break
+		;;
+	-?*) wrong "unknown flag, or one without its value: ${1@Q}" ;;
+	*) arguments+=("$1") ;;
+	esac
+	shift
+done
+[ ${#arguments[@]} = 2 ] || wrong "want THREAD and DIR, got ${#arguments[@]} arguments"
+thread=${arguments[0]} dir=${arguments[1]}
+if [ -z "$thread" ] || [ -z "$dir" ]; then wrong "THREAD or DIR is empty"; fi
+# A thread that cannot be has no checkpoint either, and would never get one.
+possible() (
+	LC_ALL=C
+	if [ ${#thread} -gt 512 ] || [ "$thread" = / ]; then return 1; fi
+	LC_ALL=C.UTF-8
+	[[ $thread =~ ^.*$ ]]
+)
+possible 2>/dev/null || fail 2 "no thread can be called ${thread@Q}: at most 512 bytes of UTF-8, and more than a slash"
+type -P snapfs >/dev/null || fail 1 "no snapfs command in PATH"
+[[ $dir == /* ]] || dir=$PWD/$dir
+while [[ $dir == */ ]]; do dir=${dir%/}; done
+[ -n "$dir" ] || wrong "DIR is the root of the file system"
+case ${SNAPFS_STORE:-/} in
+/* | *://*) ;;
+*) SNAPFS_STORE=$PWD/$SNAPFS_STORE ;; # the hook runs elsewhere
+esac
+
+# Everything that takes time runs in the background, so that a signal is passed
+# on at once. What it came too late to stop has ended when this script does.
+stopped=false child='' caught=false rc=0
+stop() {
+	stopped=true caught=true
+	[ -z "$child" ] || kill -TERM -- "$child" 2>/dev/null || true
+}
+trap stop HUP INT TERM
+
+# finish waits for the child, which is a process or, with a minus, a group of them,
+# and sets rc.
+finish() {
+	! $stopped || stop # the signal came before the child had a number
+	while :; do
+		caught=false rc=0
+		wait "${child#-}" || rc=$?
+		$caught || break
+	done
+	child=''
+}
+
+# ask runs snapfs and sets answer to all that it says, and rc.
+ask() {
+	local out
+	exec {out}< <(exec snapfs "$@" 2>&1)
+	child=$!
+	IFS= read -r -d '' answer <&"$out" || true
+	exec {out}<&-
+	finish
+	! $stopped || fail 130 "interrupted; ${dir@Q} is as it was"
+}
+
+# A sandbox that is not ready has this file in it. It is the program's own: snapfs
+# neither saves such a directory nor restores into it.
+marker=.snapfs-restoring
+
+# filled tells whether DIR has content. What cannot be looked into is an error,
+# never empty.
+filled() {
+	local found
+	[ -e "$dir" ] || [ -L "$dir" ] || return 1
+	found=$(find "$dir/" -mindepth 1 -maxdepth 1 ! -name lost+found -printf x -quit) || fail 1 "cannot look into ${dir@Q}"
+	[ -n "$found" ]
+}
+
+# inside runs a command that changes DIR's own list of entries, also if its saved
+# mode forbids that.
+inside() {
+	local mode='' code=0
+	if [ ! -w "$dir" ]; then
+		mode=$(stat -c %a -- "$dir") && chmod u+w -- "$dir" || return 1
+	fi
+	"$@" || code=$?
+	[ -z "$mode" ] || chmod "$mode" -- "$dir"
+	return "$code"
+}
+
+# again ends the script: what the unfinished DIR holds must not be used.
+again() {
+	printf 'hint: remove what is in %s, and start again\n' "${dir@Q}" >&2
+	exit "$1"
+}
+
+# mark and unmark leave the saved time of a DIR that the hook does not change.
+mark() {
+	saved=$(stat -c %y -- "$dir") || fail 1 "${dir@Q} is gone"
+	inside touch -- "$dir/$marker" || fail 1 "cannot mark ${dir@Q} for the time of its hook: do not use it, remove it"
+	marked=$(stat -c %y -- "$dir")
+}
+unmark() {
+	local now
+	now=$(stat -c %y -- "$dir") || fail 1 "${dir@Q} is gone"
+	inside rm -f -- "$dir/$marker" || fail 1 "cannot take the mark off ${dir@Q}"
+	[ "$now" != "$marked" ] || touch -d "$saved" -- "$dir" 2>/dev/null || true
+}
+
+if [ -e "$dir/$marker" ] || [ -L "$dir/$marker" ]; then
+	say "${dir@Q} is unfinished: a restore was cut off in it, or its hook did not succeed"
+	again 6
+fi
+if filled; then
+	say "${dir@Q} has content: a live sandbox, left alone"
+	exit 0
+fi
+
+# refuse ends the script with what snapfs said and its exit code.
+refuse() {
+	printf '%s' "$answer" >&2
+	fail "$rc" "$1; ${dir@Q} is as it was"
+}
+
+# The store by itself: its errors, and the wait for whoever has it, are said at once.
+snapfs list --json --limit 1 </dev/null >/dev/null &
+child=$!
+finish
+! $stopped || fail 130 "interrupted; ${dir@Q} is as it was"
+[ "$rc" = 0 ] || fail "$rc" "the store cannot be read; ${dir@Q} is as it was"
+
+# Exit code 4 means both that there is no store and that there is no such thread. A
+# store that went away just now must not start the sandbox empty.
+ask list --json --limit 1 -- "$thread"
+case $rc in
+0) ;;
+4)
+	[[ $answer != *'snapfs: no store at '* ]] || refuse "the store cannot be read"
+	answer=''
+	;;
+*) refuse "the checkpoints of thread ${thread@Q} cannot be listed" ;;
+esac
+
+# document sets the raw JSON of a checkpoint's thread, from among warnings and lines
+# of the log; empty: no checkpoint was printed.
+document() {
+	local line head='^\{"id":"([^"\\]|\\.)*","thread":("([^"\\]|\\.)*"),'
+	owner=''
+	while IFS= read -r line; do
+		if [[ $line =~ $head ]]; then
+			owner=${BASH_REMATCH[2]}
+		elif [[ $line == '{'* && $line != '{"time":'* ]]; then
+			fail 1 "cannot understand what snapfs says, $line; ${dir@Q} is as it was"
+		fi
+	done <<<"$answer"
+}
+
+document
+own=$owner incomplete=false
+if [ -z "$own" ]; then
+	if [ ! -d "$dir" ]; then
+		mkdir -p -- "${dir%/*}/" || fail 1 "cannot make ${dir@Q}"
+		mkdir -- "$dir" || fail 1 "cannot make ${dir@Q}"
+	fi
+	say "thread ${thread@Q} has no checkpoint yet: ${dir@Q} starts empty"
+else
+	# An id may be anything, THREAD@latest of another thread's checkpoint too, and
+	# an exact id comes first.
+	ask show --json -- "$thread@latest"
+	[ "$rc" = 0 ] || refuse "the newest checkpoint of thread ${thread@Q} cannot be read"
+	document
+	[ "$owner" = "$own" ] || fail 6 "${thread@Q}@latest is the id of a checkpoint of thread $owner; ${dir@Q} is as it was"
+
+	# The restore ends with this script, also when that is killed: nobody would run
+	# the hook.
+	tied=()
+	if setpriv --pdeathsig TERM true 2>/dev/null; then tied=(setpriv --pdeathsig TERM); fi
+	"${tied[@]}" snapfs restore -- "$thread@latest" "$dir" </dev/null &
+	child=$!
+	finish
+	if $stopped; then
+		if [ -n "$hook" ] && filled && [ ! -e "$dir/$marker" ]; then
+			mark
+			say "interrupted before the hook; ${dir@Q} is unfinished"
+			again 130
+		fi
+		fail 130 "interrupted"
+	fi
+	case $rc in
+	0) ;;
+	3) incomplete=true ;; # all contents are there
+	*) fail "$rc" "the restore of thread ${thread@Q} failed (exit code $rc): the sandbox cannot start" ;;
+	esac
+fi
+
+if [ -n "$hook" ]; then
+	mark
+	if $stopped; then
+		say "interrupted before the hook; ${dir@Q} is unfinished"
+		again 130
+	fi
+	set -m # a process group of its own, to stop what it started as well
+	(
+		cd -- "$dir"
+		SNAPFS_THREAD=$thread exec sh -c "$hook"
+	) </dev/null &
+	child=-$!
+	set +m
+	finish
+	if [ "$rc" != 0 ]; then
+		say "the hook failed (exit code $rc): the sandbox cannot start, ${dir@Q} is unfinished"
+		! $stopped || again 130
+		again 1
+	fi
+	unmark
+fi
+! $stopped || fail 130 "interrupted; ${dir@Q} is complete"
+! $incomplete || exit 3

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"context"
+
+	"github.com/snapfs/snapfs/client"
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// Changes, once begun, are not broken off when the peer goes away: what they did
+// is committed, and the mounts are to show it.
+
+type renameInput struct {
+	ID   string `path:"id" doc:"the checkpoint's id, percent-encoded once"`
+	Body client.Rename
+}
+
+func (s *Server) rename(ctx context.Context, in *renameInput) (*checkpointOutput, error) {
+	cp, err := s.store.Holder().Rename(context.WithoutCancel(ctx), in.ID, in.Body.Name)
+	return &checkpointOutput{Body: cp}, err
+}
+
+func (s *Server) deleteCheckpoint(ctx context.Context, in *struct {
+	ID string `path:"id" doc:"the checkpoint's id, percent-encoded once"`
+}) (*struct{}, error) {
+	return nil, s.store.Holder().Delete(context.WithoutCancel(ctx), in.ID)
+}
+
+func (s *Server) deleteThread(ctx context.Context, in *threadInput) (*struct{}, error) {
+	return nil, s.store.DeleteThread(context.WithoutCancel(ctx), in.Thread)
+}
+
+type artifactsOutput struct{ Body client.Artifacts }
+
+func (s *Server) artifacts(ctx context.Context, in *threadInput) (*artifactsOutput, error) {
+	list, err := s.store.Holder().Artifacts(ctx, in.Thread)
+	return &artifactsOutput{Body: client.Artifacts{Artifacts: list}}, err
+}
+
+func (s *Server) removeArtifact(ctx context.Context, in *struct {
+	Thread   string `path:"thread" doc:"the thread's id, percent-encoded once"`
+	Artifact string `path:"artifact" doc:"the artifact's id, percent-encoded once"`
+}) (*struct{}, error) {
+	return nil, s.store.RemoveArtifact(context.WithoutCancel(ctx), in.Thread, in.Artifact)
+}
+
+type addArtifactInput struct {
+	ID   string `path:"id"`
+	Body snapshot.Artifact
+}
+
+// addArtifact gives a session's thread an artifact whose content was put.
+func (s *Server) addArtifact(ctx context.Context, in *addArtifactInput) (*struct{}, error) {
+	o, err := s.sessions.find(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, o.AddArtifact(context.WithoutCancel(ctx), in.Body)
+}
+
+type gcOutput struct{ Body snapshot.GCResult }
+
+// gc may be broken off at any point: what it did until then is whole.
+func (s *Server) gc(ctx context.Context, in *struct{ Body snapshot.GCRequest }) (*gcOutput, error) {
+	res, err := s.store.GC(ctx, in.Body)
+	return &gcOutput{Body: res}, err
+}
+
+func (s *Server) distrust(ctx context.Context, in *struct{ Body client.Distrust }) (*struct{}, error) {
+	objects, err := in.Body.Located()
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	return nil, s.store.Holder().Distrust(context.WithoutCancel(ctx), objects)
+}

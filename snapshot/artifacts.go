@@ -1,0 +1,247 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/index"
+)
+
+// An Artifact is a generated file that belongs to a thread. A checkpoint holds
+// those that its thread had when it was saved.
+type Artifact struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	MediaType string    `json:"mediaType,omitempty"`
+	Size      uint64    `json:"size"` // in bytes
+	Hash      string    `json:"hash"` // of the content: BLAKE3, or of its chunk list above 1 MiB; hex
+	Created   time.Time `json:"created"`
+}
+
+func newArtifact(a index.Artifact) Artifact {
+	return Artifact{ID: a.ID, Name: a.Name, MediaType: a.MediaType, Size: a.Blob.Size, Hash: a.Blob.Hash.String(), Created: time.Unix(0, a.Created).UTC()}
+}
+
+func newArtifacts(list []index.Artifact) []Artifact {
+	docs := make([]Artifact, len(list))
+	for i, a := range list {
+		docs[i] = newArtifact(a)
+	}
+	return docs
+}
+
+// indexArtifact is the inverse of newArtifact.
+func indexArtifact(a Artifact) (index.Artifact, error) {
+	hash, err := cas.ParseHash(a.Hash)
+	if err != nil {
+		return index.Artifact{}, fmt.Errorf("artifact %s: %w: %w", quoted(a.ID), err, index.ErrInvalid)
+	}
+	return index.Artifact{ID: a.ID, Name: a.Name, MediaType: a.MediaType, Blob: index.Blob{Hash: hash, Size: a.Size}, Created: a.Created.UnixNano()}, nil
+}
+
+func indexArtifacts(docs []Artifact) ([]index.Artifact, error) {
+	list := make([]index.Artifact, len(docs))
+	for i, a := range docs {
+		var err error
+		if list[i], err = indexArtifact(a); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// An ArtifactFile is a file to become an artifact.
+type ArtifactFile struct {
+	Path      string
+	Name      string // empty: the file's own
+	MediaType string // empty: told by the name, else by the content
+}
+
+// putArtifact stores a file's content. It is read like a file of a workspace:
+// whole, or it fails.
+func (s *Store) putArtifact(ctx context.Context, w cas.Writer, file ArtifactFile) (Artifact, error) {
+	f, err := os.OpenFile(file.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait for a writer
+	if err != nil {
+		return Artifact{}, fmt.Errorf("artifact: %w", err)
+	}
+	defer f.Close()
+	before, err := f.Stat()
+	if err != nil {
+		return Artifact{}, fmt.Errorf("artifact: %w", err)
+	}
+	if !before.Mode().IsRegular() {
+		return Artifact{}, fmt.Errorf("artifact %s is not a regular file: %w", file.Path, ErrRefused)
+	}
+	blob, err := cas.WriteBlob(ctx, w, cas.Artifacts, f)
+	if err != nil {
+		return Artifact{}, fmt.Errorf("artifact %s: %w", file.Path, err)
+	}
+	after, err := f.Stat()
+	if err != nil {
+		return Artifact{}, fmt.Errorf("artifact: %w", err)
+	}
+	if blob.Size != before.Size() || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
+		return Artifact{}, fmt.Errorf("artifact %s changed while it was read: %w", file.Path, ErrRefused)
+	}
+	now := s.now()
+	a := Artifact{ID: newID(now), Name: file.Name, MediaType: file.MediaType, Size: uint64(blob.Size), Hash: blob.Hash.String(), Created: now.UTC()}
+	if a.Name == "" {
+		a.Name = filepath.Base(file.Path)
+	}
+	if a.MediaType == "" {
+		if a.MediaType, err = mediaType(f, a.Name); err != nil {
+			return Artifact{}, fmt.Errorf("artifact %s: %w", file.Path, err)
+		}
+	}
+	return a, nil
+}
+
+// mediaType tells a file's type by its name, or by how it begins.
+func mediaType(f *os.File, name string) (string, error) {
+	if t := mime.TypeByExtension(filepath.Ext(name)); t != "" {
+		return t, nil
+	}
+	start := make([]byte, 512)
+	n, err := f.ReadAt(start, 0)
+	if err != nil && err != io.EOF {
+		return "", err
+	}
+	return http.DetectContentType(start[:n]), nil
+}
+
+// AddArtifact gives a thread an artifact, creating the thread if need be. The
+// next checkpoint of the thread holds it. Saves into the thread may go on.
+func (s *Store) AddArtifact(ctx context.Context, thread string, file ArtifactFile) (Artifact, error) {
+	session, err := s.holder.Begin(ctx, BeginRequest{Thread: thread, PID: os.Getpid(), Beside: true})
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer session.Close()
+	w, end, err := s.newWriter(ctx, session, local.Auto)
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer end()
+	a, err := s.putArtifact(ctx, w, file)
+	if err != nil {
+		return Artifact{}, err
+	}
+	if err := w.Flush(ctx); err != nil {
+		return Artifact{}, err
+	}
+	return a, session.AddArtifact(ctx, a)
+}
+
+// AddArtifact implements [Session].
+func (s *localSession) AddArtifact(ctx context.Context, a Artifact) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	if err := s.h.checkSpace(); err != nil {
+		return err
+	}
+	ia, err := indexArtifact(a)
+	if err != nil {
+		return err
+	}
+	if err := s.h.index.AddArtifact(ctx, defaultOrg, s.req.Thread, ia); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	made := s.isNew
+	s.isNew = false
+	s.mu.Unlock()
+	if made {
+		s.h.notify(Event{Kind: ThreadMade, Thread: s.req.Thread, NewThread: true})
+	}
+	return nil
+}
+
+// RemoveArtifact takes an artifact away from a thread. Checkpoints that hold it
+// keep it.
+func (s *Store) RemoveArtifact(ctx context.Context, thread, id string) error {
+	return s.holder.RemoveArtifact(ctx, thread, id)
+}
+
+// Artifacts lists what a checkpoint holds, by id.
+func (s *Store) Artifacts(ctx context.Context, ref string) ([]Artifact, error) {
+	_, list, err := s.artifacts(ctx, ref)
+	return newArtifacts(list), err
+}
+
+func (s *Store) artifacts(ctx context.Context, ref string) (Checkpoint, []index.Artifact, error) {
+	cp, rec, err := s.record(ctx, ref)
+	if err != nil {
+		return Checkpoint{}, nil, err
+	}
+	list, err := readArtifacts(ctx, s.blobs, rec)
+	if err != nil {
+		return Checkpoint{}, nil, fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), err)
+	}
+	return cp, list, nil
+}
+
+// ReadArtifact writes the content of an artifact that a checkpoint holds. It
+// fails with [index.ErrArtifactNotFound] when the two do not belong together.
+func (s *Store) ReadArtifact(ctx context.Context, ref, id string, out io.Writer) error {
+	cp, list, err := s.artifacts(ctx, ref)
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		if a.ID != id {
+			continue
+		}
+		blob := cas.Blob{Hash: a.Blob.Hash, Size: int64(a.Blob.Size)}
+		if err := cas.CopyBlob(ctx, out, s.blobs, cas.Artifacts, blob); err != nil {
+			return fmt.Errorf("artifact %s of checkpoint %s: %w", quoted(id), quoted(cp.ID), err)
+		}
+		return nil
+	}
+	err = fmt.Errorf("checkpoint %s holds no artifact %s: %w", quoted(cp.ID), quoted(id), index.ErrArtifactNotFound)
+	return WithHint(err, "snapfs artifact list %s shows those that it holds", quoted(cp.ID))
+}
+
+// artifactsFor gathers what a new checkpoint of a thread holds: what the thread
+// has, and the files that come with the save.
+func (s *Store) artifactsFor(ctx context.Context, w cas.Writer, thread string, files []ArtifactFile) (rec index.Blob, count uint64, added []Artifact, err error) {
+	all, err := s.holder.Artifacts(ctx, thread)
+	if err != nil && !errors.Is(err, index.ErrThreadNotFound) {
+		return rec, 0, nil, err
+	}
+	for _, f := range files {
+		a, err := s.putArtifact(ctx, w, f)
+		if err != nil {
+			return rec, 0, nil, err
+		}
+		added = append(added, a)
+	}
+	if all = append(all, added...); len(all) == 0 {
+		return rec, 0, nil, nil
+	}
+	slices.SortFunc(all, func(a, b Artifact) int { return strings.Compare(a.ID, b.ID) })
+	list, err := indexArtifacts(all)
+	if err != nil {
+		return rec, 0, nil, err
+	}
+	data, err := cbor.Marshal(list)
+	if err != nil {
+		return rec, 0, nil, fmt.Errorf("encode the list of artifacts: %w", err)
+	}
+	rec, err = putSmall(ctx, w, data)
+	return rec, uint64(len(all)), added, err
+}
