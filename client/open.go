@@ -55,7 +55,7 @@ func (o *opener) open(ctx context.Context) (*Holder, *snapshot.Store, error) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		h, err := Dial(ctx, o.dir)
+		h, err := o.dial(ctx, &said)
 		if err == nil {
 			return h, nil, nil
 		}
@@ -86,3 +86,15 @@ func (o *opener) open(ctx context.Context) (*Holder, *snapshot.Store, error) {
 
 // gone reports whether err says that there is no daemon, or soon none.
 func gone(err error) bool { return errors.Is(err, ErrNoDaemon) || errors.Is(err, ErrClosing) }
+
+// dial is Dial that says for whom it waits when the daemon takes long to answer:
+// it may be stopped.
+func (o *opener) dial(ctx context.Context, said *bool) (*Holder, error) {
+	if *said {
+		return Dial(ctx, o.dir)
+	}
+	waiting := time.AfterFunc(sayAfter, func() { o.onWait(snapshot.LockHolder(o.dir)) })
+	h, err := Dial(ctx, o.dir)
+	*said = !waiting.Stop()
+	return h, err
+}

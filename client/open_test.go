@@ -295,3 +295,21 @@ func TestSocketMode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.ModeSocket|0o600, info.Mode())
 }
+
+// A daemon that does not answer, since it is stopped, is waited for, and the user
+// is told for whom.
+func TestOpenSaysThatTheDaemonIsSilent(t *testing.T) {
+	dir := newStore(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "lock"), []byte("4711 mount\n"), 0o600))
+	silent, err := server.ListenSocket(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { silent.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	var said []snapshot.LockedError
+	_, err = client.Open(ctx, dir, snapshot.Options{}, func(held *snapshot.LockedError) {
+		said = append(said, *held)
+		cancel()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []snapshot.LockedError{{PID: 4711, Verb: "mount"}}, said)
+}

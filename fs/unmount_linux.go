@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,12 @@ import (
 // know.
 func Unmount(mountpoint string, lazy bool) error {
 	err := unmount(mountpoint, lazy)
+	// Another process that only looks, such as a mount of ours that probes it, is
+	// gone in an instant.
+	for try := 0; errors.Is(err, unix.EBUSY) && try < 10; try++ {
+		time.Sleep(20 * time.Millisecond)
+		err = unmount(mountpoint, lazy)
+	}
 	if errors.Is(err, unix.EBUSY) {
 		if probe(context.Background(), mountpoint) == dead {
 			return Unmount(mountpoint, true)

@@ -36,6 +36,17 @@ func acquire(dir, verb string) (*storeLock, error) {
 	return &storeLock{f: f}, nil
 }
 
+// LockHolder says who wrote its name into a store's lock last: whoever holds it, if
+// anybody does.
+func LockHolder(dir string) *LockedError {
+	f, err := os.Open(filepath.Join(dir, lockFile))
+	if err != nil {
+		return &LockedError{}
+	}
+	defer f.Close()
+	return readHolder(f)
+}
+
 // readHolder says who wrote its name into the lock.
 func readHolder(f *os.File) *LockedError {
 	text, _ := io.ReadAll(io.NewSectionReader(f, 0, 256))
