@@ -23,10 +23,18 @@ var verifyCommand = &cli.Command{
 	},
 }
 
+// finding is one thing that is wrong, in JSON.
+type finding struct {
+	Problem string `json:"problem"`
+}
+
 func verify(c *cli.Context, store *snapshot.Store) error {
 	found := 0
 	counts, err := store.Verify(c.Context, snapshot.VerifyOptions{Ref: c.Args().First(), Data: c.Bool("data")}, func(problem string) error {
 		found++
+		if c.Bool("json") {
+			return printJSON(finding{Problem: problem})
+		}
 		_, err := fmt.Println(problem)
 		return err
 	})
