@@ -14,6 +14,7 @@ wanted=(
 	getfattr:attr
 	getfacl:acl
 	fusermount3:fuse3
+	mkfs.ext4:e2fsprogs
 )
 
 packages=()
