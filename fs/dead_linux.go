@@ -55,8 +55,8 @@ func probe(ctx context.Context, mountpoint string) health {
 	cmd.Stderr = &out
 	cmd.ExtraFiles = []*os.File{root}
 	cmd.WaitDelay = answerTime
-	uid, known := entry.option("user_id")
-	if gid, ok := entry.option("group_id"); known && ok && os.Geteuid() == 0 && uid != 0 {
+	uid, known := mountOption(entry, "user_id")
+	if gid, ok := mountOption(entry, "group_id"); known && ok && os.Geteuid() == 0 && uid != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
 	}
 	if err := cmd.Start(); err != nil {

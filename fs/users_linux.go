@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // scanTime bounds the search for who uses a mount: /proc may make us wait for a
@@ -30,8 +31,8 @@ func usersOf(mountpoint string) []string {
 		}
 		var users []string
 		for _, e := range table {
-			if e.parent == ours.id {
-				users = append(users, "the mount at "+e.mountpoint)
+			if e.Parent == ours.ID {
+				users = append(users, "the mount at "+tree.Quote(e.Mountpoint))
 			}
 		}
 		found <- append(users, processesOn(mountpoint, ours)...)
@@ -45,7 +46,7 @@ func usersOf(mountpoint string) []string {
 }
 
 // processesOn names the processes that use a mount, by their ids.
-func processesOn(mountpoint string, mount tableEntry) []string {
+func processesOn(mountpoint string, mount snapshot.MountEntry) []string {
 	var pids []int
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -64,7 +65,7 @@ func processesOn(mountpoint string, mount tableEntry) []string {
 }
 
 // uses reports whether a process, given by its directory in /proc, uses a mount.
-func uses(proc, mountpoint string, mount tableEntry) bool {
+func uses(proc, mountpoint string, mount snapshot.MountEntry) bool {
 	for _, link := range []string{"cwd", "root", "exe"} {
 		// The text of the link only. One that was deleted has a remark behind it.
 		to, err := os.Readlink(filepath.Join(proc, link))
@@ -75,12 +76,12 @@ func uses(proc, mountpoint string, mount tableEntry) bool {
 	fds, _ := os.ReadDir(filepath.Join(proc, "fdinfo"))
 	for _, fd := range fds {
 		info, err := os.ReadFile(filepath.Join(proc, "fdinfo", fd.Name()))
-		if err == nil && mountID(string(info)) == mount.id {
+		if err == nil && mountID(string(info)) == mount.ID {
 			return true
 		}
 	}
 	maps, _ := os.ReadFile(filepath.Join(proc, "maps"))
-	device := mapsDevice(mount.device)
+	device := mapsDevice(mount.Device)
 	for line := range strings.Lines(string(maps)) {
 		// Range, permissions, offset, device, inode, path.
 		if fields := strings.Fields(line); len(fields) > 4 && fields[3] == device {

@@ -7,26 +7,31 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// Records are deterministic CBOR (RFC 8949, section 4.2.1). These two are
-// immutable and safe for concurrent use.
-var (
-	encMode = must(cbor.CoreDetEncOptions().EncMode())
-	decMode = must(cbor.DecOptions{
-		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
-		IndefLength:      cbor.IndefLengthForbidden,
-		TagsMd:           cbor.TagsForbidden,
-		UTF8:             cbor.UTF8RejectInvalid,
-		MaxNestedLevels:  16,
-		MaxArrayElements: 4096,
-		MaxMapPairs:      4096,
-	}.DecMode())
-)
+// encMode and decMode are the modes of records.
+var encMode, decMode = CBOR(cbor.DecOptions{
+	UTF8:             cbor.UTF8RejectInvalid,
+	MaxNestedLevels:  16,
+	MaxArrayElements: 4096,
+	MaxMapPairs:      4096,
+})
 
-func must[T any](v T, err error) T {
+// CBOR returns the modes of all that a store keeps in CBOR: deterministic
+// encoding (RFC 8949, section 4.2.1), and decoding that refuses duplicate keys,
+// indefinite lengths and tags, beside what limits says. Both are immutable and
+// safe for concurrent use. It panics on limits that the library refuses.
+func CBOR(limits cbor.DecOptions) (cbor.EncMode, cbor.DecMode) {
+	limits.DupMapKey = cbor.DupMapKeyEnforcedAPF
+	limits.IndefLength = cbor.IndefLengthForbidden
+	limits.TagsMd = cbor.TagsForbidden
+	enc, err := cbor.CoreDetEncOptions().EncMode()
 	if err != nil {
 		panic(err) // constant options: it fails always or never
 	}
-	return v
+	dec, err := limits.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return enc, dec
 }
 
 // Encode returns the one encoding of r. It fails with [ErrInvalid] when r breaks

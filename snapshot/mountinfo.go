@@ -23,17 +23,47 @@ type Mountpoint struct {
 // not touch them: one whose daemon is gone would answer with an error, one that
 // this process serves not at all.
 func Mountpoints() ([]Mountpoint, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	all, err := MountTable()
 	if err != nil {
 		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	return ours(all), nil
+}
+
+// ours picks the snapfs mounts.
+func ours(all []MountEntry) []Mountpoint {
+	var mounts []Mountpoint
+	for _, e := range all {
+		if e.Type == MountType {
+			mounts = append(mounts, Mountpoint{Mountpoint: e.Mountpoint, Store: e.Source, Device: e.Device})
+		}
+	}
+	return mounts
+}
+
+// A MountEntry is one line of the mount table, see proc_pid_mountinfo(5).
+type MountEntry struct {
+	ID, Parent string
+	Device     string // major:minor
+	Mountpoint string
+	Type       string
+	Source     string
+	Options    string // of the file system
+}
+
+// MountTable reads the mount table of this process, in the order of mounting. It
+// touches no mount.
+func MountTable() ([]MountEntry, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
 	return parseMounts(f)
 }
 
-// parseMounts reads the format of proc_pid_mountinfo(5).
-func parseMounts(table io.Reader) ([]Mountpoint, error) {
-	var mounts []Mountpoint
+func parseMounts(table io.Reader) ([]MountEntry, error) {
+	var all []MountEntry
 	lines := bufio.NewScanner(table)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -42,12 +72,15 @@ func parseMounts(table io.Reader) ([]Mountpoint, error) {
 		// white space stands unescaped in names.
 		before, after, ok := strings.Cut(lines.Text(), " - ")
 		left, right := strings.Split(before, " "), strings.Split(after, " ")
-		if !ok || len(left) < 6 || len(right) < 2 || right[0] != MountType {
+		if !ok || len(left) < 6 || len(right) < 3 {
 			continue
 		}
-		mounts = append(mounts, Mountpoint{Mountpoint: unescape(left[4]), Store: unescape(right[1]), Device: left[2]})
+		all = append(all, MountEntry{
+			ID: left[0], Parent: left[1], Device: left[2], Mountpoint: unescape(left[4]),
+			Type: right[0], Source: unescape(right[1]), Options: right[2],
+		})
 	}
-	return mounts, lines.Err()
+	return all, lines.Err()
 }
 
 // unescape undoes the octal escapes of the mount table.

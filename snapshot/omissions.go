@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
 )
 
 // omission is the stored form of a [capture.Omission]. Both are byte strings: a
@@ -17,24 +18,8 @@ type omission struct {
 	Why  cbor.ByteString `cbor:"2,keyasint"`
 }
 
-// The codec's modes are immutable and safe for concurrent use. A list may be as
-// long as the workspace has entries.
-var (
-	omissionEnc = must(cbor.CoreDetEncOptions().EncMode())
-	omissionDec = must(cbor.DecOptions{
-		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
-		IndefLength:      cbor.IndefLengthForbidden,
-		TagsMd:           cbor.TagsForbidden,
-		MaxArrayElements: math.MaxInt32,
-	}.DecMode())
-)
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err) // constant options: it fails always or never
-	}
-	return v
-}
+// A list may be as long as the workspace has entries.
+var omissionEnc, omissionDec = index.CBOR(cbor.DecOptions{MaxArrayElements: math.MaxInt32})
 
 // encodeOmissions returns the bytes of a record's list of omissions.
 func encodeOmissions(left []capture.Omission) ([]byte, error) {

@@ -109,22 +109,8 @@ type payload struct {
 	Fields cbor.RawMessage `cbor:"4,keyasint"`
 }
 
-// The codec's modes are immutable and safe for concurrent use.
-var (
-	encMode = must(cbor.CoreDetEncOptions().EncMode())
-	decMode = must(cbor.DecOptions{
-		DupMapKey:   cbor.DupMapKeyEnforcedAPF,
-		IndefLength: cbor.IndefLengthForbidden,
-		TagsMd:      cbor.TagsForbidden,
-	}.DecMode())
-)
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err) // constant options: it fails always or never
-	}
-	return v
-}
+// encMode and decMode are the modes of entries.
+var encMode, decMode = index.CBOR(cbor.DecOptions{})
 
 func encodePayload(e Entry) ([]byte, error) {
 	fields, err := encMode.Marshal(e.Event)
