@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/index"
 )
 
 // GCRequest asks for a collection.
@@ -39,12 +40,20 @@ const (
 // may rely on is left to the next collection. Then it marks once more what was
 // published meanwhile, and sweeps the rest: dead packs are deleted, half-dead and
 // small ones rewritten, each new pack in place and known before an old one goes.
-// A missing object ends it before anything is freed.
+// A missing object ends it before anything is freed, and so does a damaged index:
+// what it no longer names would be taken for dead.
 func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 	h.collecting.Lock()
 	defer h.collecting.Unlock()
 	if h.packs == nil {
 		return h.gcMemory(ctx, req)
+	}
+	problems, err := h.Check(ctx)
+	if err != nil {
+		return GCResult{}, fmt.Errorf("gc: check the index: %w", err)
+	}
+	if len(problems) > 0 {
+		return GCResult{}, fmt.Errorf("gc: nothing is freed while the index is wrong: %s: %w", problems[0], index.ErrCorrupt)
 	}
 	if !req.DryRun {
 		if err := local.Sweep(h.dir); err != nil {
