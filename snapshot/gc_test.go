@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/castest"
 	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/index"
 )
 
 // noiseFile writes a file that does not compress.
@@ -288,4 +289,50 @@ func TestGCTakesOrphans(t *testing.T) {
 	require.Equal(t, 1, gc(t, s).Removed)
 	packs, _ = packBytes(t, s)
 	require.Zero(t, packs)
+}
+
+// A damaged index, which may read as an empty range, costs no object: gc refuses
+// to free, or works on the index that was made again.
+func TestGCKeepsAllWhileTheIndexIsDamaged(t *testing.T) {
+	s := newStore(t)
+	dir := s.dir
+	ws := filepath.Join(t.TempDir(), "ws")
+	for i := range 150 {
+		noiseFile(t, filepath.Join(ws, fmt.Sprint(i)), uint64(i), 3000)
+	}
+	const threads = 40
+	for i := range threads {
+		noiseFile(t, filepath.Join(ws, "0"), uint64(1000+i), 3000)
+		save(t, s, ws, fmt.Sprint("t", i))
+	}
+	require.NoError(t, s.Close())
+	tables, err := filepath.Glob(filepath.Join(dir, "index", "*.sst"))
+	require.NoError(t, err)
+	require.NotEmpty(t, tables)
+	refused := 0
+	for k := range 8 {
+		store := filepath.Join(t.TempDir(), "store")
+		require.NoError(t, os.CopyFS(store, os.DirFS(dir)))
+		table := filepath.Join(store, "index", filepath.Base(tables[0]))
+		require.NoError(t, os.Chmod(table, 0o600))
+		data, err := os.ReadFile(table)
+		require.NoError(t, err)
+		data[(2*k+1)*len(data)/16] ^= 0x15
+		require.NoError(t, os.WriteFile(table, data, 0o600))
+
+		damaged := openStore(t, store)
+		if _, err := damaged.GC(t.Context(), GCRequest{}); err != nil {
+			require.ErrorIs(t, err, index.ErrCorrupt)
+			refused++
+		}
+		require.NoError(t, damaged.Close())
+		again := openStore(t, store)
+		for i := range threads {
+			_, err := again.Resolve(t.Context(), fmt.Sprintf("t%d@latest", i))
+			require.NoError(t, err)
+		}
+		require.Empty(t, faults(t, again))
+		require.NoError(t, again.Close())
+	}
+	require.Positive(t, refused)
 }
