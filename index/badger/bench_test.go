@@ -189,3 +189,16 @@ func rss(b *testing.B) float64 {
 	}
 	return pages * float64(os.Getpagesize()) / 1e6
 }
+
+func BenchmarkCheck300k(b *testing.B) {
+	dir, opt := benchStore(b, benchObjects)
+	ix, err := Open(b.Context(), dir, opt)
+	require.NoError(b, err)
+	defer func() { _ = ix.Close() }()
+	for b.Loop() {
+		for problem, err := range ix.Check(b.Context()) {
+			require.NoError(b, err)
+			require.Empty(b, problem)
+		}
+	}
+}
