@@ -67,9 +67,9 @@ func TestDamagedContent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, large[:4096], string(head))
 	require.NoError(t, f.Close())
-	require.Contains(t, d.log.String(), `msg="request failed" mountpoint=`)
-	require.Contains(t, d.log.String(), `errno="5=input/output error"`)
-	require.Contains(t, d.log.String(), "request=read")
+	d.logs(`msg="request failed" mountpoint=`)
+	d.logs(`errno="5=input/output error"`)
+	d.logs("request=read")
 }
 
 // TestDamagedDirectory: one that cannot be read is an error, never an empty
@@ -107,5 +107,5 @@ func TestMissingPack(t *testing.T) {
 		_, err := os.Lstat(path)
 		require.ErrorIs(t, err, unix.EIO, path)
 	}
-	require.Contains(t, d.log.String(), "request failed")
+	d.logs("request failed")
 }

@@ -238,6 +238,13 @@ func startAs(t *testing.T, dir, how string, args ...string) *daemon {
 	return d
 }
 
+// logs waits until the daemon's log holds text: it comes through a pipe, and may
+// be here later than the answer to the request that it speaks of.
+func (d *daemon) logs(text string) {
+	d.t.Helper()
+	require.Eventually(d.t, func() bool { return strings.Contains(d.log.String(), text) }, patience, time.Millisecond, "no %q in the log", text)
+}
+
 // end ends the daemon, whatever state it is in, and looks at what it left.
 func (d *daemon) end() {
 	if d.ended {
