@@ -313,6 +313,7 @@ func TestGCKeepsAllWhileTheIndexIsDamaged(t *testing.T) {
 	for k := range 8 {
 		store := filepath.Join(t.TempDir(), "store")
 		require.NoError(t, os.CopyFS(store, os.DirFS(dir)))
+		damaged := openStore(t, store) // damage that is there by now would be mended
 		table := filepath.Join(store, "index", filepath.Base(tables[0]))
 		require.NoError(t, os.Chmod(table, 0o600))
 		data, err := os.ReadFile(table)
@@ -320,7 +321,6 @@ func TestGCKeepsAllWhileTheIndexIsDamaged(t *testing.T) {
 		data[(2*k+1)*len(data)/16] ^= 0x15
 		require.NoError(t, os.WriteFile(table, data, 0o600))
 
-		damaged := openStore(t, store)
 		if _, err := damaged.GC(t.Context(), GCRequest{}); err != nil {
 			require.ErrorIs(t, err, index.ErrCorrupt)
 			refused++

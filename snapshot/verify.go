@@ -27,8 +27,9 @@ type VerifyResult struct {
 }
 
 // Verify looks for damage and calls report for each finding. The structure is:
-// every checkpoint's record, tree and lists decode and name only objects that
-// lie whole in a pack, and the index agrees with itself. With Data, every record
+// every checkpoint's record, tree and lists decode, they and the threads'
+// artifacts name only objects that lie whole in a pack, and the index agrees with
+// itself. With Data, every record
 // of every pack is read and hashed too. Findings are not errors: an error says
 // that Verify itself could not go on. What is found damaged is no longer relied
 // on: the next save of the same content stores it anew.
@@ -67,7 +68,7 @@ type verifier struct {
 func (v *verifier) run(opt VerifyOptions) error {
 	// The checkpoints before the packs: what is published meanwhile has packs
 	// that were not seen.
-	cps, err := v.checkpoints(opt.Ref)
+	threads, cps, err := v.subjects(opt.Ref)
 	if err != nil {
 		return err
 	}
@@ -90,31 +91,60 @@ func (v *verifier) run(opt VerifyOptions) error {
 			return err
 		}
 	}
+	for _, t := range threads {
+		if err := v.artifacts(t.artifacts, v.bad("thread "+quoted(t.id))); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// checkpoints returns the one that is asked for, or all.
-func (v *verifier) checkpoints(ref string) ([]Checkpoint, error) {
+// threadArtifacts are what a thread has now, for its next checkpoint.
+type threadArtifacts struct {
+	id        string
+	artifacts []index.Artifact
+}
+
+// subjects returns the checkpoint that is asked for, or all of them and what the
+// threads have.
+func (v *verifier) subjects(ref string) ([]threadArtifacts, []Checkpoint, error) {
 	if ref != "" {
 		cp, err := v.s.Resolve(v.ctx, ref)
-		return []Checkpoint{cp}, err
+		return nil, []Checkpoint{cp}, err
 	}
 	threads, err := v.s.Threads(v.ctx, Page{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	var has []threadArtifacts
 	var all []Checkpoint
 	for _, t := range threads {
 		cps, err := v.s.Checkpoints(v.ctx, t.ID, Page{})
-		if errors.Is(err, index.ErrThreadNotFound) {
-			continue // deleted meanwhile
+		if err == nil {
+			all = append(all, cps...)
+			var docs []Artifact
+			if docs, err = v.s.holder.Artifacts(v.ctx, t.ID); err == nil {
+				var list []index.Artifact
+				list, err = indexArtifacts(docs)
+				has = append(has, threadArtifacts{id: t.ID, artifacts: list})
+			}
 		}
-		if err != nil {
-			return nil, err
+		if err != nil && !errors.Is(err, index.ErrThreadNotFound) { // deleted meanwhile
+			return nil, nil, err
 		}
-		all = append(all, cps...)
 	}
-	return all, nil
+	return has, all, nil
+}
+
+// bad returns a function that reports a finding about a subject, unless the
+// whole check was called off.
+func (v *verifier) bad(subject string) func(what string, err error) error {
+	return func(what string, err error) error {
+		if v.ctx.Err() != nil {
+			return v.ctx.Err()
+		}
+		return v.report(fmt.Sprintf("%s: %s: %v", subject, what, err))
+	}
 }
 
 // packs reads the footers, or every byte, of all packs.
@@ -160,12 +190,7 @@ func (v *verifier) packs(data bool) error {
 // checkpoint follows everything that a checkpoint needs.
 func (v *verifier) checkpoint(cp Checkpoint) error {
 	v.counts.Checkpoints++
-	bad := func(what string, err error) error {
-		if v.ctx.Err() != nil {
-			return v.ctx.Err()
-		}
-		return v.report(fmt.Sprintf("checkpoint %s: %s: %v", quoted(cp.ID), what, err))
-	}
+	bad := v.bad("checkpoint " + quoted(cp.ID))
 	rec, err := v.s.Record(v.ctx, cp)
 	if err != nil {
 		return bad("record", err)
@@ -176,7 +201,6 @@ func (v *verifier) checkpoint(cp Checkpoint) error {
 		blob index.Blob
 	}{
 		{"hard links", cas.Trees, rec.Links},
-		{"artifacts", cas.Records, rec.Artifacts},
 		{"conversation", cas.Conversations, rec.Conversation},
 		{"policy", cas.Records, rec.Policy},
 		{"omissions", cas.Records, rec.Omissions},
@@ -202,6 +226,15 @@ func (v *verifier) checkpoint(cp Checkpoint) error {
 			}
 		}
 	}
+	artifacts, err := readArtifacts(v.ctx, v.s.blobs, rec)
+	if err != nil {
+		err = bad("artifacts", err)
+	} else {
+		err = v.artifacts(artifacts, bad)
+	}
+	if err != nil {
+		return err
+	}
 	if !rec.Root.XAttrs.IsZero() {
 		if _, err := v.s.trees.XAttrs(v.ctx, rec.Root.XAttrs); err != nil {
 			if err := bad("extended attributes of the root", err); err != nil {
@@ -215,13 +248,25 @@ func (v *verifier) checkpoint(cp Checkpoint) error {
 	return v.files(rec, links, bad)
 }
 
+// artifacts looks for the content of every artifact.
+func (v *verifier) artifacts(list []index.Artifact, bad func(string, error) error) error {
+	for _, a := range list {
+		if err := v.blob(cas.Artifacts, cas.Blob{Hash: a.Blob.Hash, Size: int64(a.Blob.Size)}); err != nil {
+			if err := bad("artifact "+quoted(a.ID), err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // files looks for the content of every file of a tree, and whether the paths
 // that are hard links of one file can be that.
 func (v *verifier) files(rec index.Record, links map[string]int, bad func(string, error) error) error {
 	totals := tree.Totals{}
 	seen := map[int]tree.Entry{} // by group: one member's entry without its name
 	err := v.s.walkFiles(v.ctx, rec.Root.Tree, &totals, func(path string, e tree.Entry) error {
-		if err := v.blob(cas.Blob{Hash: e.Hash, Size: int64(e.Size)}); err != nil {
+		if err := v.blob(cas.Files, cas.Blob{Hash: e.Hash, Size: int64(e.Size)}); err != nil {
 			return bad(quoted(path), err)
 		}
 		group, ok := links[path]
@@ -268,20 +313,20 @@ func (s *Store) walkFiles(ctx context.Context, root cas.Hash, totals *tree.Total
 	})
 }
 
-// blob looks for a file's objects once.
-func (v *verifier) blob(b cas.Blob) error {
-	key := cas.Key{NS: cas.Files, Hash: b.Hash}
+// blob looks for a blob's objects once.
+func (v *verifier) blob(ns cas.Namespace, b cas.Blob) error {
+	key := cas.Key{NS: ns, Hash: b.Hash}
 	if v.checked[key] {
 		return nil
 	}
-	chunks, err := cas.Chunks(v.ctx, v.s.blobs, cas.Files, b)
+	chunks, err := cas.Chunks(v.ctx, v.s.blobs, ns, b)
 	if err != nil {
 		return err
 	}
 	var keys []cas.Key
 	for _, c := range chunks {
 		if !c.Zeros() {
-			keys = append(keys, cas.Key{NS: cas.Files, Hash: c.Hash})
+			keys = append(keys, cas.Key{NS: ns, Hash: c.Hash})
 		}
 	}
 	has, err := v.s.blobs.Has(v.ctx, keys)

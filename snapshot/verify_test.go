@@ -295,3 +295,40 @@ func TestDamageLeavesNoMarker(t *testing.T) {
 	require.ErrorIs(t, err, restore.ErrNotEmpty)
 	require.Equal(t, look(t, ws), look(t, dir))
 }
+
+// TestVerifyFindsEveryLostPack: whatever a pack alone holds, its loss is found,
+// for the store and for the checkpoint that needs it.
+func TestVerifyFindsEveryLostPack(t *testing.T) {
+	s, ws := unsound(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"report": "an artifact", "empty": "", "big": strings.Repeat("0123456789abcdef", 90_000), "idle": "no checkpoint has it"})
+	owner := map[string]string{} // pack -> thread
+	note := func(thread string, err error) {
+		require.NoError(t, err)
+		for _, path := range packFiles(t, s) {
+			if owner[path] == "" {
+				owner[path] = thread
+			}
+		}
+	}
+	for _, name := range []string{"report", "empty", "big"} {
+		_, err := s.AddArtifact(t.Context(), "T", ArtifactFile{Path: filepath.Join(dir, name)})
+		note("T", err)
+	}
+	_, err := s.AddArtifact(t.Context(), "idle", ArtifactFile{Path: filepath.Join(dir, "idle")})
+	note("idle", err)
+	res, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "T", Conversation: strings.NewReader("[]")})
+	note("T", err)
+	require.Len(t, owner, 5)
+	require.Empty(t, faults(t, s))
+	for path, thread := range owner {
+		require.NoError(t, os.Rename(path, path+".away"))
+		for _, opt := range []VerifyOptions{{}, {Data: true}, {Ref: res.Checkpoint.ID}} {
+			found := 0
+			_, err := s.Verify(t.Context(), opt, func(string) error { found++; return nil })
+			require.NoError(t, err)
+			require.Equal(t, opt.Ref == "" || thread == "T", found > 0, "%+v, pack of %s", opt, thread)
+		}
+		require.NoError(t, os.Rename(path+".away", path))
+	}
+}

@@ -184,12 +184,8 @@ func (ix *Index) Close() error {
 		return errors.Join(err, ix.journal.Close())
 	}
 	err = errors.Join(err, giveToOwner(ix.dir))
-	switch {
-	case err != nil || ix.isBroken():
-	case ix.mark.is(stateOpen):
+	if err == nil && !ix.isBroken() && ix.mark.is(stateOpen) {
 		err = ix.settle()
-	case ix.mark.is(stateReading):
-		err = ix.mark.set(stateClean, ix.mark.boot, false)
 	}
 	err = errors.Join(err, ix.mark.close(), ix.journal.Close())
 	if err != nil {
@@ -212,7 +208,7 @@ func (ix *Index) touch() error {
 	if ix.mark == nil {
 		return ix.outdate()
 	}
-	if !ix.mark.is(stateReading) {
+	if !ix.mark.is(stateClean) {
 		return nil // Open or an earlier change has seen to it
 	}
 	return ix.mark.set(stateOpen, ix.opt.BootID, true)

@@ -18,7 +18,6 @@ const (
 	stateBuilding = "building" // a rebuild has begun: worth nothing until it is over
 	stateOpen     = "open"     // written to since the last clean close: good during the same boot only
 	stateClean    = "clean"    // all of it is durable
-	stateReading  = "reading"  // clean, and a process has it open that has not written yet
 )
 
 const markName = "mark"
@@ -28,9 +27,7 @@ const markName = "mark"
 // write, so a crash leaves the old one, the new one, or one whose checksum is
 // wrong. An unreadable mark means a rebuild.
 //
-//   - clean, reading: trusted. A process that only reads does not make its mark
-//     durable, so it costs no fsync. When reading is what it left, it was killed or
-//     ran into damage: all checksums are verified before Badger opens the tables.
+//   - clean: trusted. It stays while a process only reads.
 //   - open, same boot: the process was killed. What it wrote to files and mapped
 //     memory is in the kernel's cache; the journal's tail brings the rest.
 //   - open, other boot: the machine crashed, anything may be missing. Rebuild.
@@ -107,7 +104,7 @@ func (m *mark) close() error { return m.f.Close() }
 // doubt says why the database cannot be trusted; empty: it can.
 func (m *mark) doubt(boot string) string {
 	switch {
-	case m.state == stateClean, m.state == stateReading, m.state == stateOpen && m.boot == boot:
+	case m.state == stateClean, m.state == stateOpen && m.boot == boot:
 		return ""
 	case m.state == "":
 		return "it is new, or its mark is damaged"

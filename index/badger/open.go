@@ -114,13 +114,8 @@ func (ix *Index) attach() (why string, err error) {
 
 // trust opens the database and reads how far it is.
 func (ix *Index) trust() (err error) {
-	if err := checkTables(ix.dir, !ix.mark.is(stateClean)); err != nil {
+	if err := checkTables(ix.dir); err != nil {
 		return err
-	}
-	if ix.mark.is(stateClean) {
-		if err := ix.mark.set(stateReading, ix.mark.boot, false); err != nil {
-			return err
-		}
 	}
 	if ix.db, err = openDB(ix.dir, ix.opt.Logger); err != nil {
 		return err

@@ -298,41 +298,41 @@ func TestDamageFoundLater(t *testing.T) {
 	require.Equal(t, want, s.dump())
 }
 
-// TestDamagedBlock: the table's own index is whole, so opening does not notice.
+// TestDamagedBlock: a flipped bit anywhere in a table is found when it is opened,
+// however the last process ended. Badger would take the block for an empty one.
 func TestDamagedBlock(t *testing.T) {
-	for _, crash := range []bool{false, true} {
-		s := newStore(t)
-		s.fill()
-		s.packs.Fill(3000)
-		for objects, err := range s.packs.All(t.Context()) {
-			require.NoError(t, err)
-			require.NoError(t, s.ix.AddLocations(t.Context(), objects))
-		}
-		want := s.dump()
-		require.NoError(t, s.ix.Close())
-		overwrite("*.sst", 20_000)(s)
+	s := newStore(t)
+	s.fill()
+	s.packs.Fill(3000)
+	for objects, err := range s.packs.All(t.Context()) {
+		require.NoError(t, err)
+		require.NoError(t, s.ix.AddLocations(t.Context(), objects))
+	}
+	want := s.dump()
+	require.NoError(t, s.ix.Close())
+	st, err := os.Stat(s.files("*.sst")[0])
+	require.NoError(t, err)
+	rebuilt := 0
+	for at := int64(100); at < st.Size(); at += st.Size() / 20 {
+		crash := at%2 == 0
+		flip(at)(s)
 		s.ix = s.open("boot-1")
-		require.Empty(t, s.ix.Rebuilt())
-		if crash { // the damage was never met, but the process was killed
-			s.crash()
-		} else {
-			var findings []string
-			for finding, err := range s.ix.Check(t.Context()) {
-				require.NoError(t, err)
-				findings = append(findings, finding)
-			}
-			require.NotEmpty(t, findings)
-			require.NoError(t, s.ix.Close())
+		if s.ix.Rebuilt() != "" {
+			rebuilt++
 		}
-		s.ix = s.open("boot-1")
-		require.NotEmpty(t, s.ix.Rebuilt())
 		require.Equal(t, want, s.dump())
 		for objects := range s.packs.All(t.Context()) {
 			locs, err := s.ix.Locate(t.Context(), []cas.Key{objects[0].Key})
 			require.NoError(t, err)
 			require.Equal(t, objects[0].Location, locs[0])
 		}
+		if crash {
+			s.crash()
+			s.ix = s.open("boot-1")
+		}
+		require.NoError(t, s.ix.Close())
 	}
+	require.GreaterOrEqual(t, rebuilt, 19) // one may have hit what nobody reads
 }
 
 // TestReadingLeavesTheMark: a process that only reads does not write the mark.

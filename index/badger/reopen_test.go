@@ -114,3 +114,18 @@ func cut(pattern string) func(*store) {
 		}
 	}
 }
+
+// flip changes one bit at offset in the first table.
+func flip(offset int64) func(*store) {
+	return func(s *store) {
+		f, err := os.OpenFile(s.files("*.sst")[0], os.O_RDWR, 0)
+		require.NoError(s, err)
+		var b [1]byte
+		_, err = f.ReadAt(b[:], offset)
+		require.NoError(s, err)
+		b[0] ^= 0x10
+		_, err = f.WriteAt(b[:], offset)
+		require.NoError(s, err)
+		require.NoError(s, f.Close())
+	}
+}
