@@ -111,7 +111,7 @@ type Result struct {
 func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, error) {
 	root, err := openRoot(dir)
 	if err != nil {
-		return Result{}, fmt.Errorf("open workspace %s: %w", dir, err)
+		return Result{}, fmt.Errorf("open workspace %s: %w", tree.Quote(dir), err)
 	}
 	defer root.close()
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 const (
@@ -104,6 +105,9 @@ func (h *Holder) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, derr = d.DialContext(ctx, "unix", filepath.Join("/proc/self/fd", fmt.Sprint(fd), snapshot.SocketFile))
 		}); err != nil {
 			return nil, err
+		}
+		if op := (*net.OpError)(nil); errors.As(derr, &op) { // it names the descriptor
+			derr = fmt.Errorf("%s: %w", tree.Quote(filepath.Join(h.dir.Name(), snapshot.SocketFile)), op.Err)
 		}
 		if !errors.Is(derr, unix.EAGAIN) {
 			return conn, derr

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // health says whether somebody serves a mount.
@@ -102,29 +103,29 @@ func recoverAt(ctx context.Context, at string, log *slog.Logger) error {
 		}
 		log.Warn("taking away the mount of a daemon that is gone", "mountpoint", at, "store", other.Store)
 		if err := Unmount(at, true); err != nil {
-			return snapshot.WithHint(fmt.Errorf("%s: the daemon of the mount there is gone, and the mount does not go: %w: %w", at, err, snapshot.ErrMounted),
-				"umount -l %s, as root", at)
+			return snapshot.WithHint(fmt.Errorf("%s: the daemon of the mount there is gone, and the mount does not go: %w: %w", tree.Quote(at), err, snapshot.ErrMounted),
+				"umount -l %s, as root", tree.Quote(at))
 		}
 	}
 }
 
 // occupied says who is at a mountpoint.
 func occupied(at string, other snapshot.Mountpoint, state health) error {
-	text := fmt.Sprintf("%s: a snapfs mount is at %s already", at, other.Mountpoint)
+	text := fmt.Sprintf("%s: a snapfs mount is at %s already", tree.Quote(at), tree.Quote(other.Mountpoint))
 	if state == dead {
 		err := fmt.Errorf("%s, and its daemon is gone: %w", text, snapshot.ErrMounted)
-		return snapshot.WithHint(err, "snapfs umount %s", other.Mountpoint)
+		return snapshot.WithHint(err, "snapfs umount %s", tree.Quote(other.Mountpoint))
 	}
 	pid := servedBy(other.Store)
 	if pid > 0 {
 		text += fmt.Sprintf(", served by process %d", pid)
 	}
-	text += " for the store " + other.Store
+	text += " for the store " + tree.Quote(other.Store)
 	if state != mute {
 		return fmt.Errorf("%s: %w", text, snapshot.ErrMounted)
 	}
 	err := fmt.Errorf("%s, and it does not answer: %w", text, snapshot.ErrMounted)
-	return snapshot.WithHint(err, "if the process hangs, end it, or take the mount away: snapfs umount --lazy %s", other.Mountpoint)
+	return snapshot.WithHint(err, "if the process hangs, end it, or take the mount away: snapfs umount --lazy %s", tree.Quote(other.Mountpoint))
 }
 
 // servedBy returns the process that listens on a store's socket, or 0.

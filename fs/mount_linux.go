@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // maxRequest is the longest read that the kernel asks for at once, in bytes.
@@ -36,7 +37,7 @@ func prepare(store *snapshot.Store, mountpoint string, opt Options) *Mount {
 func (m *Mount) start(opt Options) error {
 	server, err := m.attach(opt)
 	if err != nil {
-		return fmt.Errorf("mount at %s: %w", m.mountpoint, err)
+		return fmt.Errorf("mount at %s: %w", tree.Quote(m.mountpoint), err)
 	}
 	go func() {
 		defer close(m.done)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // Mounts are the mounts of one daemon.
@@ -52,7 +53,7 @@ func NewMounts(store *snapshot.Store, log *slog.Logger) (*Mounts, error) {
 // for a mount. What a daemon that is gone left there is taken away first.
 func (m *Mounts) Mount(ctx context.Context, req snapshot.MountRequest) error {
 	if !filepath.IsAbs(req.Mountpoint) {
-		return fmt.Errorf("mountpoint %q is not absolute: %w", req.Mountpoint, snapshot.ErrRefused)
+		return fmt.Errorf("mountpoint %s is not absolute: %w", tree.Quote(req.Mountpoint), snapshot.ErrRefused)
 	}
 	for _, id := range req.Threads {
 		if err := index.ValidID("thread id", id); err != nil {
@@ -101,7 +102,7 @@ func (m *Mounts) take(at string, mount *Mount) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, taken := m.mounts[at]; taken {
-		return fmt.Errorf("%s: a snapfs mount is at %s already, served by process %d for the store %s: %w", at, at, os.Getpid(), m.store.Dir(), snapshot.ErrMounted)
+		return fmt.Errorf("%s: a snapfs mount is at %s already, served by process %d for the store %s: %w", tree.Quote(at), tree.Quote(at), os.Getpid(), tree.Quote(m.store.Dir()), snapshot.ErrMounted)
 	}
 	m.mounts[at] = mount
 	return nil
@@ -114,17 +115,17 @@ func (m *Mounts) check(ctx context.Context, at string) error {
 	}
 	info, err := os.Stat(at)
 	if err != nil {
-		return snapshot.WithHint(fmt.Errorf("mountpoint: %w", err), "create the directory first: mkdir -p %s", at)
+		return snapshot.WithHint(fmt.Errorf("mountpoint: %w", err), "create the directory first: mkdir -p %s", tree.Quote(at))
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("mountpoint %s is not a directory: %w", at, snapshot.ErrMounted)
+		return fmt.Errorf("mountpoint %s is not a directory: %w", tree.Quote(at), snapshot.ErrMounted)
 	}
 	dir := m.store.Dir()
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
 	if snapshot.Within(at, dir) || snapshot.Within(dir, at) {
-		return fmt.Errorf("mountpoint %s and the store %s lie inside one another: %w", at, dir, snapshot.ErrMounted)
+		return fmt.Errorf("mountpoint %s and the store %s lie inside one another: %w", tree.Quote(at), tree.Quote(dir), snapshot.ErrMounted)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // Unmount takes a snapfs mount away, served by whomever. A lazy one goes when
@@ -35,11 +36,11 @@ func Unmount(mountpoint string, lazy bool) error {
 		if users := usersOf(mountpoint); len(users) > 0 {
 			who = "in use by " + some(users)
 		}
-		err = fmt.Errorf("%s is %s: %w", mountpoint, who, snapshot.ErrMountBusy)
+		err = fmt.Errorf("%s is %s: %w", tree.Quote(mountpoint), who, snapshot.ErrMountBusy)
 		return snapshot.WithHint(err, "close what uses it, or add --lazy")
 	}
 	if err != nil {
-		return fmt.Errorf("unmount %s: %w", mountpoint, err)
+		return fmt.Errorf("unmount %s: %w", tree.Quote(mountpoint), err)
 	}
 	return nil
 }

@@ -105,11 +105,11 @@ func inspect(dir string) (exists bool, err error) {
 	switch {
 	case errors.Is(err, iofs.ErrNotExist):
 		if _, err := os.Lstat(dir); err == nil {
-			return false, fmt.Errorf("%s is a dangling symlink: %w", dir, ErrNotEmpty)
+			return false, fmt.Errorf("%s is a dangling symlink: %w", tree.Quote(dir), ErrNotEmpty)
 		}
 		return false, nil
 	case errors.Is(err, unix.ENOTDIR):
-		return false, fmt.Errorf("%s is not a directory: %w", dir, ErrNotEmpty)
+		return false, fmt.Errorf("%s is not a directory: %w", tree.Quote(dir), ErrNotEmpty)
 	case err != nil:
 		return false, err
 	}
@@ -132,7 +132,7 @@ func (w *writer) staged(src Source, dir string, files *policy.Files) (res Result
 	}
 	stage, err := os.MkdirTemp(filepath.Dir(dir), ".snapfs-restore-*")
 	if err != nil {
-		return Result{}, fmt.Errorf("restore beside %s: %w", dir, noSpace(err))
+		return Result{}, fmt.Errorf("restore beside %s: %w", tree.Quote(dir), noSpace(err))
 	}
 	defer func() {
 		if err != nil {
@@ -149,11 +149,11 @@ func (w *writer) staged(src Source, dir string, files *policy.Files) (res Result
 	}
 	// A default ACL of the parent may have kept us out of our own directory.
 	if err := unix.Fchmod(root.fd, 0o700); err != nil {
-		return Result{}, fmt.Errorf("restore beside %s: %w", dir, err)
+		return Result{}, fmt.Errorf("restore beside %s: %w", tree.Quote(dir), err)
 	}
 	// If we are killed, nobody takes what is left for whole, nor saves it.
 	if err := root.mark(); err != nil {
-		return Result{}, fmt.Errorf("restore beside %s: %w", dir, err)
+		return Result{}, fmt.Errorf("restore beside %s: %w", tree.Quote(dir), err)
 	}
 	if err := w.fill(root, src, files); err != nil {
 		return Result{}, err
@@ -171,10 +171,10 @@ func (w *writer) staged(src Source, dir string, files *policy.Files) (res Result
 		err = os.Rename(stage, dir)
 	}
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		return Result{}, fmt.Errorf("%s appeared meanwhile: %w", dir, ErrNotEmpty)
+		return Result{}, fmt.Errorf("%s appeared meanwhile: %w", tree.Quote(dir), ErrNotEmpty)
 	}
 	if err != nil {
-		return Result{}, fmt.Errorf("move the restored tree to %s: %w", dir, err)
+		return Result{}, fmt.Errorf("move the restored tree to %s: %w", tree.Quote(dir), err)
 	}
 	return w.result, nil
 }
@@ -188,7 +188,7 @@ func (w *writer) inPlace(src Source, dir string, files *policy.Files) (Result, e
 	}
 	defer root.close()
 	if err := root.mark(); err != nil {
-		return Result{}, fmt.Errorf("restore into %s: %w", dir, err)
+		return Result{}, fmt.Errorf("restore into %s: %w", tree.Quote(dir), err)
 	}
 	// Whatever a failure leaves behind is known as unfinished.
 	undo := func(err error) (Result, error) { return Result{}, errors.Join(err, root.undo()) }
@@ -206,7 +206,7 @@ func (w *writer) inPlace(src Source, dir string, files *policy.Files) (Result, e
 		return undo(err)
 	}
 	if err := unix.Unlinkat(root.fd, capture.Marker, 0); err != nil {
-		return Result{}, fmt.Errorf("remove the marker in %s: %w", dir, err)
+		return Result{}, fmt.Errorf("remove the marker in %s: %w", tree.Quote(dir), err)
 	}
 	w.finishRoot(root, src.Stat)
 	return w.result, nil

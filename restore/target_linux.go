@@ -61,7 +61,7 @@ func (t *target) note(name string) {
 func (t *target) checkEmpty(dir string, marked bool) error {
 	fd, err := unix.Openat(t.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("look at the target %s: %w", dir, err)
+		return fmt.Errorf("look at the target %s: %w", tree.Quote(dir), err)
 	}
 	f := os.NewFile(uintptr(fd), dir)
 	defer f.Close()
@@ -70,14 +70,14 @@ func (t *target) checkEmpty(dir string, marked bool) error {
 		return fmt.Errorf("look at the target: %w", err)
 	}
 	if !marked && slices.Contains(names, capture.Marker) {
-		return fmt.Errorf("%s: %w", dir, ErrUnfinished)
+		return fmt.Errorf("%s: %w", tree.Quote(dir), ErrUnfinished)
 	}
 	for _, name := range names {
 		switch {
 		case name == capture.Marker:
 		case name == "lost+found" && t.isMountRoot():
 		default:
-			return fmt.Errorf("%s holds %s: %w", dir, tree.Quote(name), ErrNotEmpty)
+			return fmt.Errorf("%s holds %s: %w", tree.Quote(dir), tree.Quote(name), ErrNotEmpty)
 		}
 	}
 	return nil

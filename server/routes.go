@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/client"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // Limits of request bodies in bytes. huma refuses a body that reaches its limit.
@@ -253,7 +254,7 @@ func (s *Server) unmount(ctx context.Context, in *struct {
 	Lazy       bool   `query:"lazy" doc:"detach now, end when the last user has left"`
 }) (*struct{}, error) {
 	if s.opt.Mounter == nil {
-		return nil, fmt.Errorf("%s: %w", in.Mountpoint, snapshot.ErrNotMounted)
+		return nil, fmt.Errorf("%s: %w", tree.Quote(in.Mountpoint), snapshot.ErrNotMounted)
 	}
 	return nil, s.opt.Mounter.Unmount(ctx, snapshot.UnmountRequest{Mountpoint: in.Mountpoint, Lazy: in.Lazy})
 }

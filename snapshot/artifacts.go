@@ -84,18 +84,18 @@ func (s *Store) putArtifact(ctx context.Context, w cas.Writer, file ArtifactFile
 		return Artifact{}, fmt.Errorf("artifact: %w", err)
 	}
 	if !before.Mode().IsRegular() {
-		return Artifact{}, fmt.Errorf("artifact %s is not a regular file: %w", file.Path, ErrRefused)
+		return Artifact{}, fmt.Errorf("artifact %s is not a regular file: %w", quoted(file.Path), ErrRefused)
 	}
 	blob, err := cas.WriteBlob(ctx, w, cas.Artifacts, f)
 	if err != nil {
-		return Artifact{}, fmt.Errorf("artifact %s: %w", file.Path, err)
+		return Artifact{}, fmt.Errorf("artifact %s: %w", quoted(file.Path), err)
 	}
 	after, err := f.Stat()
 	if err != nil {
 		return Artifact{}, fmt.Errorf("artifact: %w", err)
 	}
 	if blob.Size != before.Size() || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
-		return Artifact{}, fmt.Errorf("artifact %s changed while it was read: %w", file.Path, ErrRefused)
+		return Artifact{}, fmt.Errorf("artifact %s changed while it was read: %w", quoted(file.Path), ErrRefused)
 	}
 	now := s.now()
 	a := Artifact{ID: newID(now), Name: file.Name, MediaType: file.MediaType, Size: uint64(blob.Size), Hash: blob.Hash.String(), Created: now.UTC()}
@@ -104,7 +104,7 @@ func (s *Store) putArtifact(ctx context.Context, w cas.Writer, file ArtifactFile
 	}
 	if a.MediaType == "" {
 		if a.MediaType, err = mediaType(f, a.Name); err != nil {
-			return Artifact{}, fmt.Errorf("artifact %s: %w", file.Path, err)
+			return Artifact{}, fmt.Errorf("artifact %s: %w", quoted(file.Path), err)
 		}
 	}
 	return a, nil

@@ -90,5 +90,5 @@ func Forbidden(dir string, err error) error {
 	if !errors.Is(err, iofs.ErrPermission) || errors.Is(err, ErrForbidden) {
 		return err
 	}
-	return WithHint(fmt.Errorf("%w: %w", err, ErrForbidden), "the store %s is somebody else's: work as its owner, or name another with --store", dir)
+	return WithHint(fmt.Errorf("%w: %w", err, ErrForbidden), "the store %s is somebody else's: work as its owner, or name another with --store", quoted(dir))
 }

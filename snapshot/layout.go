@@ -126,7 +126,7 @@ func fillStore(dir string) error {
 func makeDirs(dir string) error {
 	for _, d := range []string{"tmp", indexDir, cacheDir} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil && !errors.Is(err, iofs.ErrExist) && !errors.Is(err, unix.EROFS) {
-			return fmt.Errorf("open store %s: %w", dir, err)
+			return fmt.Errorf("open store %s: %w", quoted(dir), err)
 		}
 	}
 	return nil
@@ -142,16 +142,16 @@ func readStoreInfo(dir string) (storeInfo, error) {
 		return info, noStore(dir)
 	}
 	if err != nil {
-		return info, Forbidden(dir, fmt.Errorf("open store %s: %w", dir, err))
+		return info, Forbidden(dir, fmt.Errorf("open store %s: %w", quoted(dir), err))
 	}
 	if err := json.Unmarshal(data, &info); err != nil || info.Format < 1 || info.ID == "" {
-		return info, fmt.Errorf("%s: %s is damaged: %w", dir, storeFile, cas.ErrCorrupt)
+		return info, fmt.Errorf("%s: %s is damaged: %w", quoted(dir), storeFile, cas.ErrCorrupt)
 	}
 	if info.Format > Format {
-		return info, WithHint(fmt.Errorf("%s has format %d, this snapfs knows up to %d: %w", dir, info.Format, Format, ErrNewerStore), "install a newer snapfs")
+		return info, WithHint(fmt.Errorf("%s has format %d, this snapfs knows up to %d: %w", quoted(dir), info.Format, Format, ErrNewerStore), "install a newer snapfs")
 	}
 	if want := newStoreInfo(); info.Chunking != want.Chunking {
-		return info, fmt.Errorf("%s: chunking constants in %s are not those of format %d: %w", dir, storeFile, info.Format, cas.ErrCorrupt)
+		return info, fmt.Errorf("%s: chunking constants in %s are not those of format %d: %w", quoted(dir), storeFile, info.Format, cas.ErrCorrupt)
 	}
 	return info, nil
 }
@@ -161,9 +161,9 @@ func noStore(dir string) error {
 	names, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, iofs.ErrNotExist):
-		return fmt.Errorf("%w at %s", ErrNoStore, dir)
+		return fmt.Errorf("%w at %s", ErrNoStore, quoted(dir))
 	case err != nil:
-		return Forbidden(dir, fmt.Errorf("open store %s: %w", dir, err))
+		return Forbidden(dir, fmt.Errorf("open store %s: %w", quoted(dir), err))
 	}
 	for _, n := range names {
 		// What Create itself may have left when it was interrupted, or makes just
@@ -174,17 +174,17 @@ func noStore(dir string) error {
 		switch n.Name() {
 		case storeFile, lockFile, SocketFile, LogFile, journalDir, indexDir, cacheDir, "packs", "tmp":
 		default:
-			return WithHint(fmt.Errorf("%s holds %q: %w", dir, n.Name(), ErrNotAStore), "name an empty or missing directory with --store")
+			return WithHint(fmt.Errorf("%s holds %s: %w", quoted(dir), quoted(n.Name()), ErrNotAStore), "name an empty or missing directory with --store")
 		}
 	}
 	for id, err := range local.Packs(dir) {
 		if err != nil {
 			break // there are none
 		}
-		err := fmt.Errorf("%s holds pack %s and no %s: %w", dir, id, storeFile, cas.ErrCorrupt)
+		err := fmt.Errorf("%s holds pack %s and no %s: %w", quoted(dir), id, storeFile, cas.ErrCorrupt)
 		return WithHint(err, "put %s back from a backup", storeFile)
 	}
-	return fmt.Errorf("%w at %s", ErrNoStore, dir)
+	return fmt.Errorf("%w at %s", ErrNoStore, quoted(dir))
 }
 
 // writeFile replaces a small file atomically and durably.

@@ -98,10 +98,10 @@ func openLocal(ctx context.Context, dir, verb string, log *slog.Logger) (h *loca
 		Logger:   log,
 	})
 	if errors.Is(err, index.ErrCorrupt) {
-		err = WithHint(err, "put the journal back as it was; if an older one was put there on purpose, delete %s", filepath.Join(dir, indexDir))
+		err = WithHint(err, "put the journal back as it was; if an older one was put there on purpose, delete %s", quoted(filepath.Join(dir, indexDir)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open store %s: %w", dir, err)
+		return nil, fmt.Errorf("open store %s: %w", quoted(dir), err)
 	}
 	if err := h.loadDistrust(); err != nil {
 		return nil, errors.Join(err, opened.Close())

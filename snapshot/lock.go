@@ -28,7 +28,7 @@ func acquire(dir, verb string) (*storeLock, error) {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, readHolder(f)
 		}
-		return nil, fmt.Errorf("lock store %s: %w", dir, err)
+		return nil, fmt.Errorf("lock store %s: %w", quoted(dir), err)
 	}
 	// Only for people: who holds it is decided by the lock itself.
 	_ = f.Truncate(0)

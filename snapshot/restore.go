@@ -41,7 +41,7 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 	}
 	dir, err := filepath.Abs(opt.Dir)
 	if err != nil {
-		return RestoreResult{}, fmt.Errorf("restore into %s: %w", opt.Dir, err)
+		return RestoreResult{}, fmt.Errorf("restore into %s: %w", quoted(opt.Dir), err)
 	}
 	if s.dir != "" {
 		store, err := filepath.EvalSymlinks(s.dir)
@@ -49,7 +49,7 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 			return RestoreResult{}, fmt.Errorf("store: %w", err)
 		}
 		if Within(dir, s.dir) || Within(realPath(dir), store) {
-			return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, inside the store: %w", opt.Dir, ErrRefused), "choose a directory outside of %s", s.dir)
+			return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, inside the store: %w", quoted(opt.Dir), ErrRefused), "choose a directory outside of %s", quoted(s.dir))
 		}
 	}
 	res, err := restore.Tree(ctx, s.blobs, s.trees, source(rec), dir, restore.Options{Files: files})
@@ -91,17 +91,17 @@ func (s *Store) Cat(ctx context.Context, ref, path string, out io.Writer) error 
 		return err
 	}
 	if path != "" && tree.CheckPath(path) != nil { // no fault of the tree's
-		return fmt.Errorf("%s in checkpoint %s: %w", quoted(path), cp.ID, tree.ErrNotFound)
+		return fmt.Errorf("%s in checkpoint %s: %w", quoted(path), quoted(cp.ID), tree.ErrNotFound)
 	}
 	e, err := s.trees.Find(ctx, rec.Root.Tree, path)
 	if err != nil {
-		return fmt.Errorf("%s in checkpoint %s: %w", quoted(path), cp.ID, err)
+		return fmt.Errorf("%s in checkpoint %s: %w", quoted(path), quoted(cp.ID), err)
 	}
 	if e.Kind != tree.File {
-		return fmt.Errorf("%s in checkpoint %s is a %s, not a file: %w", quoted(path), cp.ID, e.Kind, ErrRefused)
+		return fmt.Errorf("%s in checkpoint %s is a %s, not a file: %w", quoted(path), quoted(cp.ID), e.Kind, ErrRefused)
 	}
 	if err := cas.CopyBlob(ctx, out, s.blobs, cas.Files, cas.Blob{Hash: e.Hash, Size: int64(e.Size)}); err != nil {
-		return fmt.Errorf("%s in checkpoint %s: %w", quoted(path), cp.ID, err)
+		return fmt.Errorf("%s in checkpoint %s: %w", quoted(path), quoted(cp.ID), err)
 	}
 	return nil
 }

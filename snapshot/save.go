@@ -109,7 +109,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	got, err := capture.Tree(ctx, workspace, w, copt)
 	if err != nil {
-		return SaveResult{}, fmt.Errorf("save %s: %w", workspace, err)
+		return SaveResult{}, fmt.Errorf("save %s: %w", quoted(workspace), err)
 	}
 	reason := index.Manual
 	switch {
@@ -253,7 +253,7 @@ func (s *Store) skipped() (func(dev, ino uint64) string, error) {
 func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return "", fmt.Errorf("workspace %s: %w", dir, err)
+		return "", fmt.Errorf("workspace %s: %w", quoted(dir), err)
 	}
 	real, err := filepath.EvalSymlinks(abs)
 	if err != nil {
@@ -264,13 +264,13 @@ func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 		return "", fmt.Errorf("workspace: %w", err)
 	}
 	if !info.IsDir() {
-		return "", fmt.Errorf("workspace %s is not a directory: %w", dir, ErrRefused)
+		return "", fmt.Errorf("workspace %s is not a directory: %w", quoted(dir), ErrRefused)
 	}
 	if force {
 		return real, nil
 	}
 	refuse := func(why string) error {
-		return WithHint(fmt.Errorf("workspace %s %s: %w", dir, why, ErrRefused), "save a directory of its own, or add --force")
+		return WithHint(fmt.Errorf("workspace %s %s: %w", quoted(dir), why, ErrRefused), "save a directory of its own, or add --force")
 	}
 	if real == "/" {
 		return "", refuse("is the root of the file system")
@@ -288,7 +288,7 @@ func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 		return "", fmt.Errorf("store: %w", err)
 	}
 	if Within(store, real) || Within(real, store) {
-		return "", refuse("and the store " + s.dir + " lie inside one another")
+		return "", refuse("and the store " + quoted(s.dir) + " lie inside one another")
 	}
 	mounts, err := Mountpoints()
 	if err != nil {
@@ -296,7 +296,7 @@ func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 	}
 	for _, m := range mounts {
 		if Within(m.Mountpoint, real) || Within(real, m.Mountpoint) {
-			return "", refuse("and the snapfs mount " + m.Mountpoint + " lie inside one another")
+			return "", refuse("and the snapfs mount " + quoted(m.Mountpoint) + " lie inside one another")
 		}
 	}
 	return real, nil

@@ -32,7 +32,7 @@ func (s *Store) ThreadFor(ctx context.Context, workspace string) (string, error)
 	name := filepath.Base(workspace)
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	if err := index.ValidID("thread id", name); err != nil {
-		return "", WithHint(fmt.Errorf("%s gives no name for a thread: %w", workspace, ErrThreadUnclear), "name one with --thread")
+		return "", WithHint(fmt.Errorf("%s gives no name for a thread: %w", quoted(workspace), ErrThreadUnclear), "name one with --thread")
 	}
 	_, err := s.holder.Thread(ctx, name)
 	if errors.Is(err, index.ErrThreadNotFound) {

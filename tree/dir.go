@@ -2,7 +2,6 @@ package tree
 
 import (
 	"context"
-	"fmt"
 	"iter"
 
 	"github.com/snapfs/snapfs/cas"
@@ -33,7 +32,7 @@ func (d *Directory) Lookup(ctx context.Context, name string) (Entry, error) {
 	for {
 		n := at.o.search(name)
 		if n == 0 || at.o.level == 0 && at.o.name(n-1) != name {
-			return Entry{}, fmt.Errorf("%q: %w", name, ErrNotFound)
+			return Entry{}, ErrNotFound
 		}
 		at.i = n - 1
 		if at.o.level == 0 {

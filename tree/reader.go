@@ -84,7 +84,7 @@ func (r *Reader) Open(ctx context.Context, h cas.Hash) (*Directory, error) {
 // its kind and hash: a root's other metadata lies outside its tree. It fails
 // with [ErrNotFound], also when the path leads through something that is not a
 // directory, and with [ErrInvalid] when the path breaks the rules of
-// [CheckPath].
+// [CheckPath]. The error does not name the path.
 func (r *Reader) Find(ctx context.Context, root cas.Hash, path string) (Entry, error) {
 	e := Entry{Kind: Dir, Hash: root}
 	if path == "" || path == "." {
@@ -95,14 +95,17 @@ func (r *Reader) Find(ctx context.Context, root cas.Hash, path string) (Entry, e
 	}
 	for name := range strings.SplitSeq(path, "/") {
 		if e.Kind != Dir {
-			return Entry{}, fmt.Errorf("find %q: %q is a %s: %w", path, e.Name, e.Kind, ErrNotFound)
+			return Entry{}, fmt.Errorf("%s is a %s: %w", Quote(e.Name), e.Kind, ErrNotFound)
 		}
 		d, err := r.Open(ctx, e.Hash)
 		if err != nil {
-			return Entry{}, fmt.Errorf("find %q: %w", path, err)
+			return Entry{}, err
 		}
-		if e, err = d.Lookup(ctx, name); err != nil {
-			return Entry{}, fmt.Errorf("find %q: %w", path, err)
+		if e, err = d.Lookup(ctx, name); err != nil && name != path {
+			err = fmt.Errorf("%s: %w", Quote(name), err)
+		}
+		if err != nil {
+			return Entry{}, err
 		}
 	}
 	return e, nil

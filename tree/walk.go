@@ -70,7 +70,7 @@ func at(path string, err error) error {
 	if path == "" {
 		return err
 	}
-	return fmt.Errorf("%q: %w", path, err)
+	return fmt.Errorf("%s: %w", Quote(path), err)
 }
 
 // deeper joins the path of an entry. The limit keeps recursion in bounds.

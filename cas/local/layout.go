@@ -68,6 +68,8 @@ func Adopt(dir string, id cas.PackID) ([]cas.Located, error) {
 		if err := errors.Join(own(parent, dir), syncDir(filepath.Dir(parent))); err != nil {
 			return nil, err
 		}
+	} else if errors.Is(err, iofs.ErrNotExist) { // a store is made with it
+		return nil, fmt.Errorf("adopt pack: the store's directory %s is gone: %w", packsDir, cas.ErrCorrupt)
 	} else if !errors.Is(err, iofs.ErrExist) {
 		return nil, fmt.Errorf("adopt pack: %w", noSpace(err))
 	}

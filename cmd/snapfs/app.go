@@ -30,6 +30,9 @@ func run(ctx context.Context, args []string) int {
 	if err == nil {
 		err = app.RunContext(ctx, line.ordered())
 	}
+	if err == nil {
+		err = stdout.err
+	}
 	if ctx.Err() != nil && err != nil {
 		err = fmt.Errorf("%w: %w", errInterrupted, err)
 	}
@@ -58,6 +61,7 @@ func newApp() *cli.App {
 			diffCommand, forkCommand, renameCommand, deleteCommand, gcCommand, verifyCommand, artifactCommand, conversationCommand,
 			statsCommand, configCommand, versionCommand, helpCommand,
 		),
+		Writer:                    stdout,
 		DisableSliceFlagSeparator: true,
 		HideVersion:               true,
 		HideHelpCommand:           true,                         // there is one of our own
@@ -121,17 +125,22 @@ func noSuchVerb(c *cli.Context) error {
 func verbName(c *cli.Context) string { return strings.TrimPrefix(c.Command.HelpName, program+" ") }
 
 // wrongFlag is what becomes of a flag that does not exist or lacks its value.
-func wrongFlag(_ *cli.Context, err error, _ bool) error { return usagef("%w", err) }
+func wrongFlag(_ *cli.Context, err error, _ bool) error {
+	if name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
+		return usagef("unknown flag %s", quote("--"+name))
+	}
+	return usagef("%w", err)
+}
 
 // storeDir says where the store is.
 func storeDir(c *cli.Context) (string, error) {
 	if dir := c.String("store"); dir != "" {
 		if strings.Contains(dir, "://") {
-			return "", usagef("store %s: only a directory can be a store here", dir)
+			return "", usagef("store %s: only a directory can be a store here", quote(dir))
 		}
 		abs, err := filepath.Abs(dir)
 		if err != nil {
-			return "", fmt.Errorf("store %s: %w", dir, err)
+			return "", fmt.Errorf("store %s: %w", quote(dir), err)
 		}
 		return abs, nil
 	}

@@ -82,11 +82,7 @@ func addArtifact(c *cli.Context, store *snapshot.Store) error {
 		return err
 	}
 	summary(c, "added %s (%s, %s) to thread %s", quote(a.Name), quote(a.MediaType), size(a.Size), quote(c.Args().Get(0)))
-	if c.Bool("json") {
-		return printJSON(a)
-	}
-	_, err = fmt.Println(a.ID)
-	return err
+	return printMade(c, "artifact", a.ID, a)
 }
 
 func listArtifacts(c *cli.Context, store *snapshot.Store) error {
@@ -97,7 +93,7 @@ func listArtifacts(c *cli.Context, store *snapshot.Store) error {
 	if c.Bool("json") {
 		return printLines(list)
 	}
-	return table(os.Stdout, "ARTIFACT\tCREATED\tSIZE\tTYPE\tNAME", func(row func(string, ...any)) {
+	return table("ARTIFACT\tCREATED\tSIZE\tTYPE\tNAME", func(row func(string, ...any)) {
 		for _, a := range list {
 			row("%s\t%s\t%s\t%s\t%s", quote(a.ID), when(a.Created), size(a.Size), quoteOr(a.MediaType), quote(a.Name))
 		}

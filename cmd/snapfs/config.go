@@ -132,17 +132,12 @@ func loadConfig(named string) (config, error) {
 
 // read adds what one file says to what was found before.
 func (c config) read(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("configuration: %w", err)
-	}
-	defer f.Close()
 	file := configFile{Version: 1}
-	if err := decodeYAML(path, f, &file); err != nil {
+	if err := readYAML("configuration", path, &file); err != nil {
 		return err
 	}
 	if file.Version != 1 {
-		return fmt.Errorf("%s: version %d, this snapfs knows version 1", path, file.Version)
+		return fmt.Errorf("configuration %s: version %d, this snapfs knows version 1", quote(path), file.Version)
 	}
 	for _, s := range settings {
 		v := s.file(&file)
@@ -151,7 +146,7 @@ func (c config) read(path string) error {
 		}
 		if s.check != nil {
 			if err := s.check(*v); err != nil {
-				return fmt.Errorf("%s: %s: %w", path, s.key, err)
+				return fmt.Errorf("configuration %s: %s: %w", quote(path), s.key, err)
 			}
 		}
 		if s.path {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-
 	"github.com/urfave/cli/v2"
 )
 
@@ -38,7 +36,7 @@ func showConfig(c *cli.Context) error {
 	if c.Bool("json") {
 		return printLines(all)
 	}
-	return table(os.Stdout, "KEY\tVALUE\tSOURCE", func(row func(string, ...any)) {
+	return table("KEY\tVALUE\tSOURCE", func(row func(string, ...any)) {
 		for _, v := range all {
 			text := "-"
 			if v.Value != "" {

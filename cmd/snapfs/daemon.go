@@ -138,7 +138,7 @@ func openLog(path string) (*os.File, error) {
 		err = f.Chown(int(store.Uid), int(store.Gid))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the daemon's log %s: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("open the daemon's log %s: %w", quote(path), err), f.Close())
 	}
 	return f, nil
 }

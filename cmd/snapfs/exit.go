@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"io"
 	iofs "io/fs"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
@@ -103,7 +107,12 @@ func absent(err error) error {
 }
 
 // usage marks an error of the command line itself.
-func usage(err error) error { return fmt.Errorf("%w: %w", errUsage, err) }
+func usage(err error) error {
+	if errors.Is(err, errUsage) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUsage, err)
+}
 
 func usagef(format string, args ...any) error {
 	return snapshot.WithHint(usage(fmt.Errorf(format, args...)), "snapfs help, or snapfs help VERB")
@@ -118,7 +127,7 @@ func report(w io.Writer, err error) int {
 	if errors.As(err, &coded) && coded.err == nil {
 		return coded.code
 	}
-	fmt.Fprintf(w, "snapfs: %v\n", err)
+	fmt.Fprintf(w, "snapfs: %s\n", printable(err))
 	if hint := snapshot.Hint(err); hint != "" {
 		fmt.Fprintf(w, "hint: %s\n", hint)
 	}
@@ -126,6 +135,50 @@ func report(w io.Writer, err error) int {
 		return coded.code
 	}
 	return exitCode(err)
+}
+
+// printable is an error's text with the paths quoted that the operating system's
+// errors hold as they are. A newline that is left ends one of several errors.
+func printable(err error) string {
+	text := err.Error()
+	for _, path := range pathsIn(err) {
+		if q := quote(path); q != path && path != "" {
+			text = strings.ReplaceAll(text, path, q)
+		}
+	}
+	var b strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		for part := range strings.SplitAfterSeq(line, " ") {
+			if word := strings.TrimSuffix(part, " "); !utf8.ValidString(word) || strings.ContainsFunc(word, unicode.IsControl) {
+				part = quote(word) + part[len(word):]
+			}
+			b.WriteString(part)
+		}
+	}
+	return b.String()
+}
+
+// pathsIn collects the paths that the operating system's errors in err name.
+func pathsIn(err error) []string {
+	var paths []string
+	switch e := err.(type) {
+	case *os.PathError:
+		paths = append(paths, e.Path)
+	case *os.LinkError:
+		paths = append(paths, e.Old, e.New)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		paths = append(paths, pathsIn(e.Unwrap())...)
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			paths = append(paths, pathsIn(err)...)
+		}
+	}
+	return paths
 }
 
 func exitCode(err error) int {

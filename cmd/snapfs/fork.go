@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapfs/snapfs/snapshot"
@@ -24,11 +22,7 @@ var forkCommand = &cli.Command{
 			if err != nil {
 				return err
 			}
-			if c.Bool("json") {
-				return printJSON(cp)
-			}
-			_, err = fmt.Println(cp.ID)
-			return err
+			return printMade(c, "checkpoint", cp.ID, cp)
 		})(c)
 	},
 }

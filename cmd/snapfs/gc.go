@@ -42,6 +42,6 @@ func gc(c *cli.Context, store *snapshot.Store) error {
 	if c.Bool("json") {
 		return printJSON(res)
 	}
-	_, err = fmt.Println(bytes)
+	_, err = fmt.Fprintln(stdout, bytes)
 	return err
 }

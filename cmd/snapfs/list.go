@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -17,7 +16,7 @@ var listCommand = &cli.Command{
 	Flags: []cli.Flag{
 		&cli.BoolFlag{Name: "all", Usage: "also checkpoints that are not ready"},
 		&cli.StringSliceFlag{KeepSpace: true, Name: "label", Usage: "only checkpoints with this `KEY=VALUE`, or threads that have one (may be repeated)"},
-		&cli.IntFlag{Name: "limit", Usage: "at most `N`; 0 is all (default: 100, with --json or -z all)"},
+		&cli.IntFlag{Name: "limit", Usage: "at most `N`; 0 is all", DefaultText: "100, with --json or -z all"},
 		&cli.StringFlag{Name: "before", Usage: "only what comes after `ID` in the listing"},
 		zeroFlag,
 	},
@@ -100,7 +99,7 @@ func listThreads(c *cli.Context, store *snapshot.Store, page snapshot.Page, keep
 	case c.Bool("z"):
 		return printNames(threads, id)
 	}
-	if err := table(os.Stdout, "THREAD\tCHECKPOINTS\tADDED\tUPDATED\tLATEST", func(row func(string, ...any)) {
+	if err := table("THREAD\tCHECKPOINTS\tADDED\tUPDATED\tLATEST", func(row func(string, ...any)) {
 		for _, t := range threads {
 			row("%s\t%d\t%s\t%s\t%s", quote(t.ID), t.Checkpoints, size(t.Bytes), when(t.Updated), quoteOr(t.Head))
 		}
@@ -141,7 +140,7 @@ func listCheckpoints(c *cli.Context, store *snapshot.Store, thread string, page 
 	if c.Bool("all") {
 		head = "CHECKPOINT\tCREATED\tFILES\tSIZE\tADDED\tREASON\tSTATUS\tNAME"
 	}
-	if err := table(os.Stdout, head, func(row func(string, ...any)) {
+	if err := table(head, func(row func(string, ...any)) {
 		for _, cp := range cps {
 			reason, name := cp.Reason, ""
 			if c.Bool("all") {

@@ -70,8 +70,8 @@ func addMount(c *cli.Context, dir string, req snapshot.MountRequest) error {
 	defer cancel()
 	holder, err := client.Dial(ctx, dir)
 	if ctx.Err() != nil && c.Context.Err() == nil {
-		err := fmt.Errorf("the daemon of the store %s does not answer (it may be stopped): %w", dir, snapshot.ErrMounted)
-		return snapshot.WithHint(err, "the first word of %s is its process id", filepath.Join(dir, "lock"))
+		err := fmt.Errorf("the daemon of the store %s does not answer (it may be stopped): %w", quote(dir), snapshot.ErrMounted)
+		return snapshot.WithHint(err, "the first word of %s is its process id", quote(filepath.Join(dir, "lock")))
 	}
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func realMountpoint(path string) (string, error) {
 		return abs, nil
 	}
 	missing := func(err error) error {
-		return absent(snapshot.WithHint(fmt.Errorf("mountpoint: %w", err), "create the directory first: mkdir -p %s", path))
+		return absent(snapshot.WithHint(fmt.Errorf("mountpoint: %w", err), "create the directory first: mkdir -p %s", quote(path)))
 	}
 	parent, err := filepath.EvalSymlinks(filepath.Dir(abs))
 	if err != nil {

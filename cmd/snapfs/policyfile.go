@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"go.yaml.in/yaml/v3"
 
@@ -32,16 +31,11 @@ func (p *linePattern) UnmarshalYAML(node *yaml.Node) error {
 
 // readPolicy reads a policy file. Its rules come before those of flags.
 func readPolicy(path string) (policy.FilesOptions, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return policy.FilesOptions{}, absent(fmt.Errorf("policy file: %w", err))
-	}
-	defer f.Close()
 	file := policyFile{Version: 1}
-	name := "policy file " + path
-	if err := decodeYAML(name, f, &file); err != nil {
-		return policy.FilesOptions{}, usage(err)
+	if err := readYAML("policy file", path, &file); err != nil {
+		return policy.FilesOptions{}, absent(err)
 	}
+	name := "policy file " + quote(path)
 	if file.Version != 1 {
 		return policy.FilesOptions{}, usage(fmt.Errorf("%s: version %d, this snapfs knows version 1", name, file.Version))
 	}

@@ -16,8 +16,38 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
+// stdout is where results go.
+var stdout = &resultWriter{}
+
+// A resultWriter writes to the process's stdout and keeps the first error, for those
+// who print through something that does not hand it down.
+type resultWriter struct{ err error }
+
+// Write implements [io.Writer].
+func (o *resultWriter) Write(b []byte) (int, error) {
+	n, err := os.Stdout.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// printMade prints what a verb has made: its id, or all of it as JSON. If that
+// fails, it is there all the same, and the error says so.
+func printMade(c *cli.Context, what, id string, doc any) (err error) {
+	if c.Bool("json") {
+		err = printJSON(doc)
+	} else {
+		_, err = fmt.Fprintln(stdout, id)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s was stored, but cannot be printed: %w", what, quote(id), err)
+	}
+	return nil
+}
+
 // printJSON prints one document on a line of stdout.
-func printJSON(doc any) error { return writeJSON(os.Stdout, doc) }
+func printJSON(doc any) error { return writeJSON(stdout, doc) }
 
 // writeJSON writes one document as a line.
 func writeJSON(w io.Writer, doc any) error {
@@ -33,14 +63,14 @@ func printWhole(fn func(w io.Writer) error) error {
 	if err := fn(&b); err != nil {
 		return err
 	}
-	_, err := b.WriteTo(os.Stdout)
+	_, err := b.WriteTo(stdout)
 	return err
 }
 
 // printContent prints a file's content. If that fails before so much of it was
 // read that it cannot be held back, nothing is printed.
 func printContent(fn func(w io.Writer) error) error {
-	out := bufio.NewWriterSize(os.Stdout, 1<<20)
+	out := bufio.NewWriterSize(stdout, 1<<20)
 	if err := fn(out); err != nil {
 		return err
 	}
@@ -58,8 +88,8 @@ func summary(c *cli.Context, format string, args ...any) {
 }
 
 // table prints rows in columns.
-func table(w io.Writer, head string, rows func(row func(format string, args ...any))) error {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+func table(head string, rows func(row func(format string, args ...any))) error {
+	tw := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, head)
 	rows(func(format string, args ...any) { fmt.Fprintf(tw, format+"\n", args...) })
 	return tw.Flush()

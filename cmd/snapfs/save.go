@@ -37,7 +37,7 @@ var saveCommand = &cli.Command{
 		&cli.StringFlag{Name: "max-file-size", Usage: "fail if a file is longer than `SIZE` (10MiB)"},
 		&cli.StringFlag{Name: "max-size", Usage: "fail if all files together are longer than `SIZE`"},
 		&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
-		&cli.BoolFlag{Name: "force", Usage: "also a home directory or the root of the file system"},
+		&cli.BoolFlag{Name: "force", Usage: "also a home directory, the root of the file system, and what holds the store or a mount (which stay left out)"},
 	},
 	Action: func(c *cli.Context) error {
 		if err := arguments(c, 1, 1); err != nil {
@@ -140,11 +140,7 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 	if res.Unreadable > 0 {
 		fmt.Fprintf(os.Stderr, "warning: not saved: %s; snapfs show %s lists them\n", plural(res.Unreadable, "unreadable entry", "unreadable entries"), quote(cp.ID))
 	}
-	if c.Bool("json") {
-		err = printJSON(cp)
-	} else {
-		_, err = fmt.Println(cp.ID)
-	}
+	err = printMade(c, "checkpoint", cp.ID, cp)
 	if err == nil && res.Unreadable > 0 {
 		err = exit(exitIncomplete)
 	}

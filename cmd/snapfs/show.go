@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -33,7 +32,7 @@ func show(c *cli.Context, store *snapshot.Store) error {
 	if c.Bool("json") {
 		return printJSON(cp)
 	}
-	tw := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	tw := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	line := func(key, format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); text != "" {
 			fmt.Fprintf(tw, "%s\t%s\n", key, text)
@@ -75,7 +74,7 @@ func show(c *cli.Context, store *snapshot.Store) error {
 		return err
 	}
 	for _, o := range cp.Omissions {
-		fmt.Printf("  %s: %s\n", quote(o.Raw()), o.Why)
+		fmt.Fprintf(stdout, "  %s: %s\n", quote(o.Raw()), o.Why)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"text/tabwriter"
 
@@ -31,7 +30,7 @@ func stats(c *cli.Context, store *snapshot.Store) error {
 	if c.Bool("json") {
 		return printJSON(st)
 	}
-	tw := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	tw := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "store\t%s\nthreads\t%d\ncheckpoints\t%d\npacks\t%d (%s)\n", st.Store, st.Threads, st.Checkpoints, st.Packs, size(st.PackBytes))
 	for _, m := range st.Mounts {
 		fmt.Fprintf(tw, "mount\t%s (%s)\n", m.Mountpoint, plural(m.Inodes, "inode", "inodes"))

@@ -32,7 +32,7 @@ var umountCommand = &cli.Command{
 func umount(c *cli.Context) error {
 	at, err := realMountpoint(c.Args().First())
 	if errors.Is(err, iofs.ErrNotExist) {
-		return fmt.Errorf("no snapfs mount at %s: %w", c.Args().First(), snapshot.ErrNotMounted)
+		return fmt.Errorf("no snapfs mount at %s: %w", quote(c.Args().First()), snapshot.ErrNotMounted)
 	}
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func umount(c *cli.Context) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errNoAnswer) && !req.Lazy:
-		return snapshot.WithHint(fmt.Errorf("unmount %s: %w", at, err), "end the daemon, or take the mount away: snapfs umount --lazy %s", at)
+		return snapshot.WithHint(fmt.Errorf("unmount %s: %w", quote(at), err), "end the daemon, or take the mount away: snapfs umount --lazy %s", quote(at))
 	case !ended(err) && !errors.Is(err, snapshot.ErrNotMounted) && !errors.Is(err, errNoAnswer):
 		return err
 	}
@@ -88,5 +88,5 @@ func mounted(at string) (snapshot.Mountpoint, error) {
 			return mounts[i], nil
 		}
 	}
-	return snapshot.Mountpoint{}, fmt.Errorf("no snapfs mount at %s: %w", at, snapshot.ErrNotMounted)
+	return snapshot.Mountpoint{}, fmt.Errorf("no snapfs mount at %s: %w", quote(at), snapshot.ErrNotMounted)
 }

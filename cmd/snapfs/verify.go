@@ -35,7 +35,7 @@ func verify(c *cli.Context, store *snapshot.Store) error {
 		if c.Bool("json") {
 			return printJSON(finding{Problem: problem})
 		}
-		_, err := fmt.Println(problem)
+		_, err := fmt.Fprintln(stdout, problem)
 		return err
 	})
 	if err != nil {

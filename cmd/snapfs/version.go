@@ -26,7 +26,7 @@ var versionCommand = &cli.Command{
 				Go      string `json:"go"`
 			}{version, snapshot.Format, runtime.Version()})
 		}
-		_, err := fmt.Printf("snapfs %s (store format %d, %s)\n", version, snapshot.Format, runtime.Version())
+		_, err := fmt.Fprintf(stdout, "snapfs %s (store format %d, %s)\n", version, snapshot.Format, runtime.Version())
 		return err
 	},
 }

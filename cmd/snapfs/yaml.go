@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"strings"
 
@@ -13,12 +15,35 @@ import (
 	"github.com/snapfs/snapfs/snapshot"
 )
 
+// maxYAML is how long such a file may be, in bytes.
+const maxYAML = 1 << 20
+
+// readYAML reads a file with one YAML document into a struct, see decodeYAML. In
+// errors what stands before the file's name.
+func readYAML(what, path string, into any) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxYAML+1))
+	if err == nil && len(data) > maxYAML {
+		err = fmt.Errorf("%s is longer than 1 MiB", quote(path))
+	}
+	if err != nil {
+		return usage(fmt.Errorf("%s: %w", what, err))
+	}
+	if err := decodeYAML(bytes.NewReader(data), into); err != nil {
+		return usage(fmt.Errorf("%s %s: %w", what, quote(path), err))
+	}
+	return nil
+}
+
 // decodeYAML reads one YAML document into a struct whose fields have yaml tags.
 // A key that the struct does not know is refused with the nearest one that it
 // does, and so are a second key of one name, a second document, and a list where
-// one value is due. name stands for the document in errors, which have a line
-// number where there is one.
-func decodeYAML(name string, data io.Reader, into any) error {
+// one value is due. Errors have a line number where there is one.
+func decodeYAML(data io.Reader, into any) error {
 	dec := yaml.NewDecoder(data)
 	var doc yaml.Node
 	err := dec.Decode(&doc)
@@ -38,10 +63,7 @@ func decodeYAML(name string, data io.Reader, into any) error {
 	if errors.As(err, &typed) { // whose own text has several lines
 		err = errors.New(strings.Join(typed.Errors, "; "))
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
+	return err
 }
 
 // checkYAML compares the form of a value with the type that it is for. What is
