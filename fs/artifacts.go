@@ -40,7 +40,7 @@ func (d *artifactsDir) load() ([]namedArtifact, error) {
 	if d.loaded || d.cp.Artifacts == 0 {
 		return d.files, nil
 	}
-	list, err := d.fs.store.Artifacts(background(), d.cp.ID)
+	list, err := d.fs.store.Artifacts(d.fs.ctx, d.cp.ID)
 	if err != nil {
 		return nil, err
 	}

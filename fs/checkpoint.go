@@ -50,7 +50,7 @@ func (d *checkpointDir) load() (*source, error) {
 		return d.source, nil
 	}
 	store := d.fs.store
-	rec, err := store.Record(background(), d.cp)
+	rec, err := store.Record(d.fs.ctx, d.cp)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (d *checkpointDir) load() (*source, error) {
 	if !rec.Links.IsZero() {
 		var data bytes.Buffer
 		blob := cas.Blob{Hash: rec.Links.Hash, Size: int64(rec.Links.Size)}
-		if err := cas.CopyBlob(background(), &data, store.Blobs(), cas.Trees, blob); err != nil {
+		if err := cas.CopyBlob(d.fs.ctx, &data, store.Blobs(), cas.Trees, blob); err != nil {
 			return nil, fmt.Errorf("hard links: %w", err)
 		}
 		groups, err := tree.DecodeLinks(data.Bytes())
@@ -111,7 +111,7 @@ func (d *checkpointDir) artifacts() (node, error) {
 
 // describe returns the node of the file with what is known of the checkpoint.
 func (d *checkpointDir) describe() (node, error) {
-	data, err := d.fs.store.Describe(background(), d.cp)
+	data, err := d.fs.store.Describe(d.fs.ctx, d.cp)
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -104,7 +105,10 @@ type FS struct {
 	last  uint64          // node id given last
 	gen   uint64          // generation of all nodes
 
-	server *fuse.Server // set before the first request
+	// ctx is the context of requests. Interrupts are ignored: local reads are
+	// short, and a reader whom a signal meets would get a random EIO.
+	ctx  context.Context
+	conn *conn // set before the first request is served
 }
 
 var _ fuse.RawFileSystem = (*FS)(nil)
@@ -134,7 +138,15 @@ func New(store *snapshot.Store, opt Options) *FS {
 	root := &rootDir{dir: dir{fs: f, id: fuse.FUSE_ROOT_ID}}
 	root.take(virtualIno("root"), root)
 	f.enter(root)
+	f.ctx = local.OnWait(context.Background(), f.slow)
 	return f
+}
+
+// slow is called before a request waits for something or takes long.
+func (f *FS) slow() {
+	if f.conn != nil { // a test has none
+		f.conn.slow()
+	}
 }
 
 // setOf returns nil for none.
@@ -151,9 +163,6 @@ func setOf(ids []string) map[string]bool {
 
 // shows reports whether a thread is part of this mount.
 func (f *FS) shows(thread string) bool { return f.only == nil || f.only[thread] }
-
-// Init implements [fuse.RawFileSystem].
-func (f *FS) Init(s *fuse.Server) { f.server = s }
 
 // String implements [fuse.RawFileSystem].
 func (f *FS) String() string { return "snapfs" }
@@ -172,7 +181,3 @@ func (f *FS) node(id uint64) node {
 	defer f.mu.Unlock()
 	return f.nodes[id]
 }
-
-// background is the context of requests. Interrupts are ignored: local reads
-// are short, and a reader whom a signal meets would get a random EIO.
-func background() context.Context { return context.Background() }

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	iofs "io/fs"
@@ -35,74 +36,118 @@ func prepare(store *snapshot.Store, mountpoint string, opt Options) *Mount {
 
 // start mounts and begins to serve. The mount is usable when start returns.
 func (m *Mount) start(opt Options) error {
-	server, err := m.attach(opt)
+	conn, err := m.attach(opt)
 	if err != nil {
 		return fmt.Errorf("mount at %s: %w", tree.Quote(m.mountpoint), err)
 	}
+	m.conn = conn
 	go func() {
 		defer close(m.done)
-		server.Serve()
+		conn.serve()
 	}()
 	return nil
 }
 
 // attach mounts and answers the kernel's first request.
-func (m *Mount) attach(opt Options) (*fuse.Server, error) {
-	mo := &fuse.MountOptions{
-		AllowOther:    opt.AllowOther,
-		Options:       []string{"ro", "default_permissions"},
-		FsName:        m.store.Dir(),
-		Name:          "snapfs",
-		MaxWrite:      maxRequest,
-		MaxBackground: 64,
-		// Plain read results would try to splice first.
-		DisableSplice:            true,
-		DisableXAttrs:            true,
+func (m *Mount) attach(opt Options) (*conn, error) {
+	proto := fuse.NewProtocolServer(m.FS, &fuse.MountOptions{
+		MaxWrite:                 maxRequest,
+		MaxBackground:            64,
 		EnableSymlinkCaching:     true,
 		ExplicitDataCacheControl: true,
 		ExtraCapabilities:        fuse.CAP_NO_OPENDIR_SUPPORT,
 		Logger:                   slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
-	}
+	})
+	mount := m.mountDirect
 	if !m.root {
-		// fusermount3 asks for that too, and says why only on its own stderr.
-		if err := unix.Access(m.mountpoint, unix.W_OK); err != nil {
-			return nil, fmt.Errorf("no write access to the mountpoint: %w: %w", err, snapshot.ErrForbidden)
-		}
-		if err := userMayMount(opt.AllowOther); err != nil {
-			return nil, err
-		}
-		return fuse.NewServer(m.FS, m.mountpoint, mo)
+		mount = m.mountAsUser
 	}
-	fd, err := mountDirect(m.mountpoint, mo)
+	fd, err := mount(opt.AllowOther)
 	if err != nil {
 		return nil, err
 	}
-	server, err := fuse.NewServer(m.FS, fmt.Sprintf("/dev/fd/%d", fd), mo)
+	c, err := newConn(fd, proto, m.log, func() bool { return false })
 	if err != nil {
-		return nil, errors.Join(err, unix.Unmount(m.mountpoint, unix.MNT_DETACH))
+		return nil, errors.Join(err, Unmount(m.mountpoint, true))
 	}
-	return server, nil
+	return c, nil
 }
 
-// mountDirect mounts as root. go-fuse could do that too, but would leave the
-// descriptor open to every child, which then keeps a dead daemon's mount
-// hanging instead of failing.
-func mountDirect(mountpoint string, mo *fuse.MountOptions) (fd int, err error) {
+// mountDirect mounts as root. The descriptor is closed in children: one that
+// kept it would keep a dead daemon's mount hanging instead of failing.
+func (m *Mount) mountDirect(allowOther bool) (fd int, err error) {
 	fd, err = unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, noDevice(err)
 	}
 	options := fmt.Sprintf("fd=%d,rootmode=%o,user_id=%d,group_id=%d,max_read=%d,default_permissions",
-		fd, unix.S_IFDIR, os.Geteuid(), os.Getegid(), mo.MaxWrite)
-	if mo.AllowOther {
+		fd, unix.S_IFDIR, os.Geteuid(), os.Getegid(), maxRequest)
+	if allowOther {
 		options += ",allow_other"
 	}
 	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV)
-	if err := unix.Mount(mo.FsName, mountpoint, snapshot.MountType, flags, options); err != nil {
+	if err := unix.Mount(m.store.Dir(), m.mountpoint, snapshot.MountType, flags, options); err != nil {
 		_ = unix.Close(fd)
 		return -1, fmt.Errorf("mount: %w", err)
 	}
 	return fd, nil
+}
+
+// mountAsUser mounts as an ordinary user: fusermount3 does it, and hands over its
+// descriptor through a socket.
+func (m *Mount) mountAsUser(allowOther bool) (fd int, err error) {
+	// fusermount3 asks for that too, and says why only on its own stderr.
+	if err := unix.Access(m.mountpoint, unix.W_OK); err != nil {
+		return -1, fmt.Errorf("no write access to the mountpoint: %w: %w", err, snapshot.ErrForbidden)
+	}
+	if err := userMayMount(allowOther); err != nil {
+		return -1, err
+	}
+	program, err := fusermount()
+	if err != nil {
+		return -1, err
+	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.SyscallError{Syscall: "socketpair", Err: err}
+	}
+	ours, theirs := os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
+	defer ours.Close()
+	escape := strings.NewReplacer(`\`, `\\`, `,`, `\,`)
+	options := fmt.Sprintf("ro,nosuid,nodev,default_permissions,fsname=%s,subtype=snapfs,max_read=%d", escape.Replace(m.store.Dir()), maxRequest)
+	if allowOther {
+		options += ",allow_other"
+	}
+	var out bytes.Buffer
+	cmd := exec.Command(program, "-o", options, "--", m.mountpoint)
+	cmd.Env = append(os.Environ(), "_FUSE_COMMFD=3", "LC_ALL=C")
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Stderr = &out
+	err = cmd.Run()
+	theirs.Close()
+	if err != nil {
+		return -1, fmt.Errorf("fusermount3: %w: %s", err, strings.TrimSpace(out.String()))
+	}
+	return receiveFile(int(ours.Fd()))
+}
+
+// receiveFile takes a descriptor that was sent through a socket.
+func receiveFile(socket int) (fd int, err error) {
+	var data [4]byte
+	control := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := unix.Recvmsg(socket, data[:], control, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return -1, &os.SyscallError{Syscall: "recvmsg", Err: err}
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:n])
+	if err != nil || len(messages) != 1 {
+		return -1, fmt.Errorf("fusermount3 sent no descriptor: %w", errors.Join(err, unix.EPROTO))
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return -1, fmt.Errorf("fusermount3 sent no descriptor: %w", errors.Join(err, unix.EPROTO))
+	}
+	return fds[0], nil
 }
 
 // fuseConf is where the administrator says what ordinary users may do.

@@ -56,7 +56,7 @@ func (f *FS) changed(ev snapshot.Event) {
 // when returns the time of an event.
 func (f *FS) when(ev snapshot.Event) time.Time {
 	if ev.Kind == snapshot.Published {
-		if t, err := f.store.Thread(background(), ev.Thread); err == nil {
+		if t, err := f.store.Thread(f.ctx, ev.Thread); err == nil {
 			return t.Updated
 		}
 	}
@@ -100,9 +100,9 @@ func (f *FS) leave(thread *threadDir) {
 // invalidate drops names in a directory, its listing and its attributes.
 func (f *FS) invalidate(dir uint64, names ...string) {
 	for _, name := range names {
-		f.tell("entry", f.server.EntryNotify(dir, name))
+		f.tell("entry", f.conn.dropEntry(dir, name))
 	}
-	f.tell("inode", f.server.InodeNotify(dir, 0, 0))
+	f.tell("inode", f.conn.dropInode(dir))
 }
 
 // tell logs a notification that did not arrive. The kernel answers ENOENT for

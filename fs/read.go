@@ -64,7 +64,7 @@ func (f *FS) content(ns cas.Namespace, blob cas.Blob, off int64, buf []byte) ([]
 		return part(data, off, len(buf)), err
 	}
 	chunks, err := f.lists.Get(key, func() ([]cas.Chunk, error) {
-		return cas.Chunks(background(), f.store.Blobs(), ns, blob)
+		return cas.Chunks(f.ctx, f.store.Blobs(), ns, blob)
 	})
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (f *FS) object(key cas.Key, size int64) ([]byte, error) {
 
 // readObject appends an object of a known size to buf.
 func (f *FS) readObject(key cas.Key, size int64, buf []byte) ([]byte, error) {
-	data, err := f.store.Blobs().Read(background(), key, buf)
+	data, err := f.store.Blobs().Read(f.ctx, key, buf)
 	if err != nil {
 		return nil, err
 	}

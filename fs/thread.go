@@ -28,7 +28,7 @@ func (d *threadDir) absent() time.Duration { return changing }
 
 func (d *threadDir) attr(out *fuse.Attr) {
 	when := d.fs.started
-	if t, err := d.fs.store.Thread(background(), d.thread); err == nil && !d.gone.Load() {
+	if t, err := d.fs.store.Thread(d.fs.ctx, d.thread); err == nil && !d.gone.Load() {
 		when = t.Updated
 	}
 	d.dirAttr(out, d.shown.at(d.fs.calendar.at(threadKey(d.thread), when)))
@@ -60,7 +60,7 @@ func (d *threadDir) lookup(name string) (node, error) {
 
 // latest returns the link to the head, or nil when there is none.
 func (d *threadDir) latest() (node, error) {
-	t, err := d.fs.store.Thread(background(), d.thread)
+	t, err := d.fs.store.Thread(d.fs.ctx, d.thread)
 	if err != nil || t.Head == "" {
 		return nil, notThere(err)
 	}
@@ -77,7 +77,7 @@ func (d *threadDir) byName() node {
 
 // checkpoint returns the node of one of the thread's checkpoints, or nil.
 func (d *threadDir) checkpoint(id string) (node, error) {
-	cp, err := d.fs.store.Resolve(background(), id)
+	cp, err := d.fs.store.Resolve(d.fs.ctx, id)
 	if err != nil {
 		return nil, notThere(err)
 	}
@@ -100,7 +100,7 @@ func (d *threadDir) checkpoints() ([]snapshot.Checkpoint, error) {
 	if d.gone.Load() {
 		return nil, nil
 	}
-	cps, err := d.fs.store.Checkpoints(background(), d.thread, snapshot.Page{})
+	cps, err := d.fs.store.Checkpoints(d.fs.ctx, d.thread, snapshot.Page{})
 	slices.Reverse(cps)
 	return cps, notThere(err)
 }
@@ -134,7 +134,7 @@ func (d *threadDir) list(off uint64, add func(listed) bool) error {
 		off = 1
 	}
 	if off == 1 {
-		t, err := d.fs.store.Thread(background(), d.thread)
+		t, err := d.fs.store.Thread(d.fs.ctx, d.thread)
 		if err != nil {
 			return notThere(err)
 		}
@@ -195,7 +195,7 @@ func (d *byNameDir) lookup(name string) (node, error) {
 	if !ok || err != nil {
 		return nil, err
 	}
-	cp, err := d.fs.store.Resolve(background(), d.of.thread+"@"+want)
+	cp, err := d.fs.store.Resolve(d.fs.ctx, d.of.thread+"@"+want)
 	if err != nil || cp.Thread != d.of.thread || cp.Name != want {
 		return nil, notThere(err)
 	}

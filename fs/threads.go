@@ -31,14 +31,14 @@ func (d *threadsDir) attr(out *fuse.Attr) {
 func (d *threadsDir) updated() time.Time {
 	newest := d.fs.started
 	if d.fs.only == nil {
-		if t, err := d.fs.store.Threads(background(), snapshot.Page{Limit: 1}); err == nil && len(t) > 0 {
+		if t, err := d.fs.store.Threads(d.fs.ctx, snapshot.Page{Limit: 1}); err == nil && len(t) > 0 {
 			newest = t[0].Updated
 		}
 		return newest
 	}
 	found := false
 	for id := range d.fs.only {
-		t, err := d.fs.store.Thread(background(), id)
+		t, err := d.fs.store.Thread(d.fs.ctx, id)
 		if err == nil && (!found || t.Updated.After(newest)) {
 			newest, found = t.Updated, true
 		}
@@ -59,7 +59,7 @@ func (d *threadsDir) lookup(name string) (node, error) {
 	if !ok || err != nil || !d.fs.shows(id) {
 		return nil, err
 	}
-	if _, err := d.fs.store.Thread(background(), id); err != nil {
+	if _, err := d.fs.store.Thread(d.fs.ctx, id); err != nil {
 		return nil, notThere(err)
 	}
 	return d.thread(id), nil
@@ -67,7 +67,7 @@ func (d *threadsDir) lookup(name string) (node, error) {
 
 // ids lists the threads that show.
 func (d *threadsDir) ids() ([]string, error) {
-	threads, err := d.fs.store.Threads(background(), snapshot.Page{})
+	threads, err := d.fs.store.Threads(d.fs.ctx, snapshot.Page{})
 	ids := make([]string, 0, len(threads))
 	for _, t := range threads {
 		if d.fs.shows(t.ID) {

@@ -68,7 +68,7 @@ func (s *source) meta(e tree.Entry) meta {
 // not show: whoever copies the file must not get more rights than it gave. If the
 // set cannot be read, the group gets none.
 func (s *source) narrowed(e tree.Entry) uint32 {
-	set, err := s.fs.store.Trees().XAttrs(background(), e.XAttrs)
+	set, err := s.fs.store.Trees().XAttrs(s.fs.ctx, e.XAttrs)
 	if err != nil {
 		s.fs.log.Error("cannot read the attributes of an entry", "attributes", e.XAttrs.String(), "error", err)
 		return tree.NarrowMode(e.Mode, nil)
@@ -112,7 +112,7 @@ func (d *treeDir) inoOf(e tree.Entry) uint64 {
 
 // open opens the directory object.
 func (d *treeDir) open() (*tree.Directory, error) {
-	return d.fs.store.Trees().Open(background(), d.shown.Hash)
+	return d.fs.store.Trees().Open(d.fs.ctx, d.shown.Hash)
 }
 
 func (d *treeDir) lookup(name string) (node, error) {
@@ -120,7 +120,7 @@ func (d *treeDir) lookup(name string) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := obj.Lookup(background(), name)
+	e, err := obj.Lookup(d.fs.ctx, name)
 	if errors.Is(err, tree.ErrNotFound) {
 		return nil, nil
 	}
@@ -135,7 +135,7 @@ func (d *treeDir) list(off uint64, add func(listed) bool) error {
 	if err != nil {
 		return err
 	}
-	for e, err := range obj.Entries(background(), int(off)) {
+	for e, err := range obj.Entries(d.fs.ctx, int(off)) {
 		if err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func openLocal(ctx context.Context, dir, verb string, log *slog.Logger) (h *loca
 	}
 	h = newHolder(log)
 	h.dir, h.info, h.lock = dir, info, lock
-	h.packs = local.New(dir, readOnly{h}, local.Options{Damaged: h.found})
+	h.packs = local.New(dir, readOnly{h}, local.Options{Places: placesCache, Damaged: h.found})
 	h.objects = h.packs
 	full := local.CheckSpace(dir)
 	if full != nil {

@@ -23,6 +23,10 @@ import (
 // treeCache bounds the decoded directory objects that a store keeps, in bytes.
 const treeCache = 64 << 20
 
+// placesCache bounds the memory for places of objects that packs' footers told,
+// in bytes: two million objects.
+const placesCache = 32 << 20
+
 // Options of [Open] and [New]. The zero value works.
 type Options struct {
 	Create bool         // make the store if it is missing
@@ -85,7 +89,7 @@ func New(dir string, holder Holder, opt Options) *Store {
 		blobs = h.packs // one set of open packs, which a collection closes
 	} else {
 		log := opt.Logger
-		blobs = local.New(dir, readOnly{holder}, local.Options{Damaged: func(o cas.Located) {
+		blobs = local.New(dir, readOnly{holder}, local.Options{Places: placesCache, Damaged: func(o cas.Located) {
 			if err := holder.Distrust(context.Background(), []cas.Located{o}); err != nil {
 				log.Warn("cannot note that an object is damaged", "object", o.Key.String(), "error", err)
 			}

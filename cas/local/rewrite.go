@@ -53,7 +53,7 @@ func (s *Store) Rewrite(ctx context.Context, objects []cas.Located) (moved []cas
 		if cap(buf) < n {
 			buf = make([]byte, n)
 		}
-		if err := s.readPack(o.Location, buf[:n]); err != nil {
+		if err := s.readPack(context.Background(), o.Location, buf[:n]); err != nil {
 			return nil, fmt.Errorf("rewrite %s: %w", o.Key, err)
 		}
 		r, err := parseRecord(buf[:n], true)

@@ -44,6 +44,9 @@ type Options struct {
 	// Damaged is told of every object that is found damaged by a read; nil: nobody
 	// is. It must not read from the store.
 	Damaged func(o cas.Located)
+	// Places bounds the memory for places of objects that were learned from packs'
+	// footers, in bytes; 0: the index is asked each time.
+	Places int
 }
 
 // openPacks is how many packs a store keeps open for reading.
@@ -55,7 +58,8 @@ type Store struct {
 	dir   string
 	index Index
 	opt   Options
-	packs *lru.Cache[cas.PackID, *os.File]
+	packs *lru.Cache[cas.PackID, *pack]
+	known places
 	bufs  sync.Pool // *[]byte: encoded records on their way to the decoder
 }
 
@@ -63,12 +67,12 @@ var _ cas.Store = (*Store)(nil)
 
 // New opens the packs in dir, made by [Create].
 func New(dir string, index Index, opt Options) *Store {
-	closeFile := func(_ cas.PackID, f *os.File) { f.Close() } // a read under way finishes first
+	closeFile := func(_ cas.PackID, p *pack) { p.Close() } // a read under way finishes first
 	packs, err := lru.NewWithEvict(openPacks, closeFile)
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
-	return &Store{dir: dir, index: index, opt: opt, packs: packs, bufs: sync.Pool{New: func() any { return new([]byte) }}}
+	return &Store{dir: dir, index: index, opt: opt, packs: packs, known: places{max: opt.Places}, bufs: sync.Pool{New: func() any { return new([]byte) }}}
 }
 
 // Close closes the packs. Reads after it open them again.
@@ -94,6 +98,14 @@ func (s *Store) Has(ctx context.Context, keys []cas.Key) ([]bool, error) {
 // have a new place by then, which is asked for. Only an object whose place stays
 // the same is missing.
 func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, error) {
+	if at, ok := s.known.find(key); ok {
+		if out, err := s.read(ctx, key, at, dst); err == nil {
+			return out, nil
+		} else if errors.Is(err, iofs.ErrNotExist) {
+			s.known.forget(at.Pack)
+		}
+		// Whatever is wrong, the index knows better.
+	}
 	ask := ctx
 	var gone cas.Location
 	for {
@@ -101,23 +113,49 @@ func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, erro
 		if err != nil {
 			return nil, err
 		}
-		if locs[0].IsZero() {
+		at := locs[0]
+		if at.IsZero() {
 			return nil, fmt.Errorf("%s: %w", key, cas.ErrNotFound)
 		}
-		if locs[0] == gone {
+		if at == gone {
 			return nil, fmt.Errorf("%s: pack %s is missing: %w", key, gone.Pack, cas.ErrNotFound)
 		}
-		out, err := s.ReadAt(key, locs[0], dst)
+		if s.known.note(at.Pack) {
+			s.learn(at.Pack)
+		}
+		out, err := s.readAt(ctx, key, at, dst)
 		if !errors.Is(err, iofs.ErrNotExist) {
 			return out, err
 		}
-		gone, ask = locs[0], Fresh(ctx)
+		gone, ask = at, Fresh(ctx)
+	}
+}
+
+// learn notes where a pack's objects lie.
+func (s *Store) learn(id cas.PackID) {
+	if f, err := os.Open(packPath(s.dir, id)); err == nil {
+		s.known.learn(f, id)
+		f.Close()
 	}
 }
 
 // ReadAt is Read for an object whose place is known. It fails with
 // [iofs.ErrNotExist] when the pack is gone.
 func (s *Store) ReadAt(key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
+	return s.readAt(context.Background(), key, at, dst)
+}
+
+// readAt is ReadAt, which tells of damage.
+func (s *Store) readAt(ctx context.Context, key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
+	out, err := s.read(ctx, key, at, dst)
+	if s.opt.Damaged != nil && errors.Is(err, cas.ErrCorrupt) {
+		s.opt.Damaged(cas.Located{Key: key, Location: at})
+	}
+	return out, err
+}
+
+// read reads an object that may lie at a place.
+func (s *Store) read(ctx context.Context, key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
 	buf := s.bufs.Get().(*[]byte)
 	defer s.bufs.Put(buf)
 	n := recordHeader + int(at.Stored)
@@ -125,14 +163,10 @@ func (s *Store) ReadAt(key cas.Key, at cas.Location, dst []byte) ([]byte, error)
 		*buf = make([]byte, n)
 	}
 	b := (*buf)[:n]
-	if err := s.readPack(at, b); err != nil {
+	if err := s.readPack(ctx, at, b); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	out, err := decodeRecord(key, at, b, dst)
-	if s.opt.Damaged != nil && errors.Is(err, cas.ErrCorrupt) {
-		s.opt.Damaged(cas.Located{Key: key, Location: at})
-	}
-	return out, err
+	return decodeRecord(key, at, b, dst)
 }
 
 // decodeRecord appends the object of the record in b to dst.
@@ -149,20 +183,20 @@ func decodeRecord(key cas.Key, at cas.Location, b, dst []byte) ([]byte, error) {
 
 // readPack fills b from a pack. A file that was closed under the read because
 // others were needed more is opened again.
-func (s *Store) readPack(at cas.Location, b []byte) error {
+func (s *Store) readPack(ctx context.Context, at cas.Location, b []byte) error {
 	for {
-		f, ok := s.packs.Get(at.Pack)
+		p, ok := s.packs.Get(at.Pack)
 		if !ok {
 			var err error
-			if f, err = os.Open(packPath(s.dir, at.Pack)); err != nil {
+			if p, err = openRead(s.dir, at.Pack); err != nil {
 				return err
 			}
-			if old, found, _ := s.packs.PeekOrAdd(at.Pack, f); found {
-				f.Close()
-				f = old
+			if old, found, _ := s.packs.PeekOrAdd(at.Pack, p); found {
+				p.Close()
+				p = old
 			}
 		}
-		n, err := f.ReadAt(b, int64(at.Offset))
+		n, err := p.readAt(ctx, b, int64(at.Offset))
 		switch {
 		case n == len(b):
 			return nil
