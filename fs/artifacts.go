@@ -63,9 +63,9 @@ func (d *artifactsDir) node(a namedArtifact) (node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("artifact %s: %w", a.ID, err)
 	}
-	return d.child(a.name, func(base dir) node {
+	return d.child(a.name, func(base dir) kept {
 		n := &blobFile{dir: base, ns: cas.Artifacts, blob: cas.Blob{Hash: hash, Size: int64(a.Size)}, time: a.Created}
-		n.take(d.inoOf(a), n)
+		n.take(d.inoOf(a))
 		return n
 	}), nil
 }
@@ -87,14 +87,14 @@ func (d *artifactsDir) lookup(name string) (node, error) {
 	return nil, nil
 }
 
-func (d *artifactsDir) list(off uint64, add func(listed) bool) error {
+func (d *artifactsDir) list(off uint64, _ bool, add func(listed) bool) error {
 	files, err := d.load()
 	if err != nil {
 		return err
 	}
 	for i, a := range files[min(off, uint64(len(files))):] {
 		if !add(listed{name: a.name, off: off + uint64(i) + 1, mode: unix.S_IFREG, ino: d.inoOf(a),
-			node: func() (node, error) { return d.node(a) }}) {
+			make: func() (node, error) { return d.node(a) }}) {
 			break
 		}
 	}

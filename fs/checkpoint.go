@@ -97,14 +97,14 @@ func (d *checkpointDir) files() (node, error) {
 	}
 	root := snapshot.RootEntry(s.rec)
 	m := s.meta(root)
-	return d.child(filesName, func(base dir) node { return newTreeDir(base, s, 0, m) }), nil
+	return d.fs.dirNode(d.id, filesName, s, 0, &m), nil
 }
 
 // artifacts returns the node of the directory of artifacts.
 func (d *checkpointDir) artifacts() (node, error) {
-	return d.child(artifactsName, func(base dir) node {
+	return d.child(artifactsName, func(base dir) kept {
 		n := &artifactsDir{dir: base, cp: d.cp}
-		n.take(virtualIno(artifactsName, d.cp.ID), n)
+		n.take(virtualIno(artifactsName, d.cp.ID))
 		return n
 	}), nil
 }
@@ -115,9 +115,9 @@ func (d *checkpointDir) describe() (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.child(checkpointName, func(base dir) node {
+	return d.child(checkpointName, func(base dir) kept {
 		n := &bytesFile{dir: base, data: data, time: d.cp.Created}
-		n.take(virtualIno(checkpointName, d.cp.ID), n)
+		n.take(virtualIno(checkpointName, d.cp.ID))
 		return n
 	}), nil
 }
@@ -132,9 +132,9 @@ func (d *checkpointDir) conversation() (node, error) {
 		return nil, err
 	}
 	blob := cas.Blob{Hash: s.rec.Conversation.Hash, Size: int64(s.rec.Conversation.Size)}
-	return d.child(conversationName, func(base dir) node {
+	return d.child(conversationName, func(base dir) kept {
 		n := &blobFile{dir: base, ns: cas.Conversations, blob: blob, time: d.cp.Created}
-		n.take(virtualIno(conversationName, d.cp.ID), n)
+		n.take(virtualIno(conversationName, d.cp.ID))
 		return n
 	}), nil
 }
@@ -148,13 +148,13 @@ func (d *checkpointDir) lookup(name string) (node, error) {
 	return nil, nil
 }
 
-func (d *checkpointDir) list(off uint64, add func(listed) bool) error {
+func (d *checkpointDir) list(off uint64, _ bool, add func(listed) bool) error {
 	for i, e := range checkpointEntries {
 		if uint64(i) < off || (e.name == conversationName && !d.cp.Conversation) {
 			continue
 		}
 		if !add(listed{name: e.name, off: uint64(i) + 1, mode: e.mode, ino: virtualIno(e.name, d.cp.ID),
-			node: func() (node, error) { return e.make(d) }}) {
+			make: func() (node, error) { return e.make(d) }}) {
 			break
 		}
 	}

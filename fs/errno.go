@@ -34,8 +34,8 @@ func (f *FS) fail(what string, id uint64, err error) fuse.Status {
 		}
 	}
 	var hash string
-	if n, ok := f.node(id).(*file); ok {
-		hash = n.Hash.String()
+	if n, ok := f.node(id).(*treeNode); ok {
+		hash = n.hash.String()
 	}
 	f.log.Error("request failed", "request", what, "node", id, "content", hash, "errno", status.String(), "error", err)
 	return status

@@ -100,10 +100,10 @@ type FS struct {
 	objects *cas.Cache[[]byte]
 
 	mu    sync.Mutex
-	nodes map[uint64]node // by node id
-	inos  map[uint64]any  // what shows an inode number: a *file, a *shownDir, or another node
-	last  uint64          // node id given last
-	gen   uint64          // generation of all nodes
+	table table               // nodes of saved trees
+	nodes map[uint64]kept     // the others, by node id
+	taken map[uint64]struct{} // their inode numbers
+	gen   uint64              // generation of all nodes
 
 	// ctx is the context of requests. Interrupts are ignored: local reads are
 	// short, and a reader whom a signal meets would get a random EIO.
@@ -130,13 +130,13 @@ func New(store *snapshot.Store, opt Options) *FS {
 		started:       time.Now(),
 		lists:         cas.NewCache(objectCache/4, func(c []cas.Chunk) int64 { return int64(len(c)) * 48 }),
 		objects:       cas.NewCache(objectCache, func(b []byte) int64 { return int64(len(b)) }),
-		nodes:         map[uint64]node{},
-		inos:          map[uint64]any{},
-		last:          rand.Uint64N(1 << 62),
+		table:         newTable(),
+		nodes:         map[uint64]kept{},
+		taken:         map[uint64]struct{}{},
 		gen:           rand.Uint64() | 1,
 	}
 	root := &rootDir{dir: dir{fs: f, id: fuse.FUSE_ROOT_ID}}
-	root.take(virtualIno("root"), root)
+	root.take(virtualIno("root"))
 	f.enter(root)
 	f.ctx = local.OnWait(context.Background(), f.slow)
 	return f
@@ -171,13 +171,5 @@ func (f *FS) String() string { return "snapfs" }
 func (f *FS) Inodes() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.nodes)
-}
-
-// node returns the node of an id. The kernel only names those that it was given
-// and has not forgotten.
-func (f *FS) node(id uint64) node {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.nodes[id]
+	return len(f.nodes) + f.table.used
 }

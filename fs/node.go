@@ -1,7 +1,6 @@
 package fs
 
 import (
-	"strings"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -10,16 +9,21 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// A node is what the kernel knows by a node id.
+// A node is what the kernel knows by a node id. Those of saved trees lie in the
+// [table] and are put together for each request; the others are kept as they are.
 type node interface {
-	// nodeID and number return the node id and the inode number. They are fixed
-	// once the node is in the table.
+	// nodeID and number return the node id and the inode number, which are fixed.
 	nodeID() uint64
 	number() uint64
-	// attr fills in everything but the inode number.
+	// attr fills in everything, but the inode number of a kept node.
 	attr(out *fuse.Attr)
 	// valid says how long the kernel may remember the name and the attributes.
 	valid() time.Duration
+}
+
+// A kept node is one that no tree has.
+type kept interface {
+	node
 	// lookups returns the count of references that the kernel holds. It is
 	// guarded by the table's mutex.
 	lookups() *uint64
@@ -35,8 +39,8 @@ type directory interface {
 	// lookup finds an entry; nil without an error: there is none.
 	lookup(name string) (node, error)
 	// list calls add for the entries behind offset off, in order, until it
-	// returns false.
-	list(off uint64, add func(e listed) bool) error
+	// returns false. With plus, each comes with its node, or with what makes it.
+	list(off uint64, plus bool, add func(e listed) bool) error
 	// absent says how long the kernel may remember that a name is not there.
 	absent() time.Duration
 	// above returns the inode number of the directory that this one is in.
@@ -48,39 +52,21 @@ type listed struct {
 	name string
 	off  uint64 // where the listing goes on behind it
 	mode uint32 // file type
-	ino  uint64
-	node func() (node, error)
+	ino  uint64 // unless there is a node
+	node node   // with a reference more, like what make makes
+	make func() (node, error)
 }
 
-// file is a regular file or a symlink under a checkpoint.
-type file struct {
-	id   uint64
-	ino  uint64
-	at   place
-	refs uint64
-	meta
+// treeNode is a file, symlink or directory under a checkpoint, as it was when it
+// was asked for.
+type treeNode struct {
+	inode
+	extra
 }
 
-func (f *file) nodeID() uint64       { return f.id }
-func (f *file) number() uint64       { return f.ino }
-func (f *file) lookups() *uint64     { return &f.refs }
-func (f *file) valid() time.Duration { return forever }
-func (f *file) attr(out *fuse.Attr)  { f.meta.attr(out) }
-func (f *file) forgotten(fs *FS)     { delete(fs.inos, f.ino) }
-
-// attr shows an entry of a tree. Its ctime is its mtime: it has to be the same
-// for every reader at every time.
-func (m *meta) attr(out *fuse.Attr) {
-	out.Mode = m.Mode | fileType(m.Kind)
-	out.Size = m.Size
-	out.Blocks = (m.Size + 511) / 512
-	out.Nlink = m.nlink
-	out.Owner = fuse.Owner{Uid: m.UID, Gid: m.GID}
-	out.Mtime, out.Mtimensec = uint64(m.MtimeSec), m.MtimeNsec
-	out.Ctime, out.Ctimensec = out.Mtime, out.Mtimensec
-	out.Atime, out.Atimensec = out.Mtime, out.Mtimensec
-	out.Blksize = blockSize
-}
+func (n *treeNode) nodeID() uint64       { return n.id }
+func (n *treeNode) number() uint64       { return n.ino }
+func (n *treeNode) valid() time.Duration { return forever }
 
 // blockSize is what stat(2) recommends for reads, in bytes.
 const blockSize = 128 << 10
@@ -96,79 +82,109 @@ func fileType(k tree.Kind) uint32 {
 	return unix.S_IFREG
 }
 
-// newID gives the next node id. The table's mutex is held.
-func (f *FS) newID() uint64 {
-	f.last++
-	return f.last
-}
-
-// A shownDir is what directories of equal path, content and metadata show: one
-// inode number, in however many checkpoints they are.
-type shownDir struct {
-	at   place
-	ino  uint64
-	refs int // directory nodes that show it
-	meta
-}
-
-// numbered finds the holder of an inode number: the one of who that same says is
-// equal, or a number that is free, beginning with the one that follows from the
-// identity. The table's mutex is held.
-func (f *FS) numbered(ino uint64, same func(holder any) bool) (uint64, any) {
+// numbered finds a number for a kept node: the first that is free. The mutex is
+// held.
+func (f *FS) numbered(ino uint64) uint64 {
 	for ; ; ino = (ino + 1) & inoMask {
-		holder, taken := f.inos[ino]
-		if taken && same(holder) {
-			return ino, holder
-		}
-		if !taken && ino > 1 {
-			return ino, nil
+		if f.free(ino) {
+			if _, taken := f.table.holder(ino, 0, nil); !taken {
+				return ino
+			}
 		}
 	}
 }
 
-// nobody is for numbers that no two nodes share.
-func nobody(any) bool { return false }
-
-// shown returns what a directory shows, with one more node that does. The
-// table's mutex is held.
-func (f *FS) shown(at place, m meta) *shownDir {
-	ino, holder := f.numbered(m.ino(at), func(holder any) bool {
-		d, ok := holder.(*shownDir)
-		return ok && d.at == at && d.meta == m
-	})
-	d, ok := holder.(*shownDir)
-	if !ok {
-		d = &shownDir{at: at, ino: ino, meta: m}
-		f.inos[ino] = d
-	}
-	d.refs++
-	return d
+// free reports whether a number is no kept node's, and can be somebody's.
+func (f *FS) free(ino uint64) bool {
+	_, taken := f.taken[ino]
+	return !taken && ino > 1
 }
 
-// enter puts a new node with one reference into the table, whose mutex is held.
-func (f *FS) enter(n node) {
+// treeNumber finds the inode number of an identity: that of the slot that has it
+// already, or a number that is free, beginning with the one that follows from the
+// identity. The mutex is held.
+func (f *FS) treeNumber(at place, m *meta) (ino uint64, slot uint32) {
+	for ino = m.ino(at); ; ino = (ino + 1) & inoMask {
+		if !f.free(ino) {
+			continue
+		}
+		if slot, taken := f.table.holder(ino, at, m); slot != noSlot || !taken {
+			return ino, slot
+		}
+	}
+}
+
+// enter puts a new kept node with one reference among the nodes; the mutex is
+// held.
+func (f *FS) enter(n kept) {
 	*n.lookups() = 1
 	f.nodes[n.nodeID()] = n
 }
 
-// fileNode returns the node of a file or symlink: the one that the kernel knows
-// already if there is an equal one.
-func (f *FS) fileNode(at place, m meta) node {
+// fileNode returns the node of a file or symlink with one reference more: the one
+// that the kernel knows already if there is an equal one.
+func (f *FS) fileNode(at place, m *meta) *treeNode {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ino, holder := f.numbered(m.ino(at), func(holder any) bool {
-		n, ok := holder.(*file)
-		return ok && n.at == at && n.meta == m
-	})
-	if n, ok := holder.(*file); ok {
-		n.refs++
-		return n
+	ino, slot := f.treeNumber(at, m)
+	if slot != noSlot {
+		f.table.slot(slot).refs++
+	} else {
+		slot = f.table.add(ino, at, m)
 	}
-	m.Target = strings.Clone(m.Target) // it shares memory with its whole directory
-	n := &file{id: f.newID(), ino: ino, at: at, meta: m}
-	f.inos[ino] = n
-	f.enter(n)
+	return f.inTable(slot)
+}
+
+// dirNode returns the node of a directory called name below the node parent, with
+// one reference more. Its path decides its node id, what it shows its inode
+// number: directories that are equal in different checkpoints show the same.
+func (f *FS) dirNode(parent uint64, name string, s *source, at place, m *meta) *treeDir {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := f.table.key(parent, name)
+	slot, ok := f.table.dirs[key]
+	if ok && f.table.is(slot, at, m) {
+		f.table.slot(slot).refs++
+	} else {
+		ino, _ := f.treeNumber(at, m)
+		slot = f.table.add(ino, at, m)
+		f.table.dirs[key] = slot
+		f.table.inDir[slot] = dirInfo{key: key, source: s}
+	}
+	return f.dirInTable(slot)
+}
+
+// inTable returns the node in a slot; the mutex is held.
+func (f *FS) inTable(slot uint32) *treeNode {
+	n := &treeNode{inode: *f.table.slot(slot)}
+	if n.odd {
+		n.extra = f.table.extras[slot]
+	}
 	return n
+}
+
+// dirInTable returns the directory in a slot; the mutex is held.
+func (f *FS) dirInTable(slot uint32) *treeDir {
+	info := f.table.inDir[slot]
+	return &treeDir{treeNode: *f.inTable(slot), parent: info.key.parent, source: info.source}
+}
+
+// node returns the node of an id, or nil. The kernel only names those that it was
+// given and has not forgotten.
+func (f *FS) node(id uint64) node {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	slot := f.table.find(id)
+	switch {
+	case slot == noSlot:
+		if n, ok := f.nodes[id]; ok {
+			return n
+		}
+		return nil
+	case f.table.slot(slot).kind == tree.Dir:
+		return f.dirInTable(slot)
+	}
+	return f.inTable(slot)
 }
 
 // fill tells the kernel about a node.
@@ -191,6 +207,13 @@ func (f *FS) Forget(id, lookups uint64) {
 func (f *FS) forget(id, lookups uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if slot := f.table.find(id); slot != noSlot {
+		in := f.table.slot(slot)
+		if in.refs -= min(in.refs, lookups); in.refs == 0 {
+			f.table.remove(slot)
+		}
+		return
+	}
 	n := f.nodes[id]
 	if n == nil {
 		return

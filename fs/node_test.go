@@ -23,60 +23,63 @@ func TestCollidingNumbers(t *testing.T) {
 	at, m := placeOf("a"), sample()
 	want := m.ino(at)
 	// What has the numbers already: a file, a directory, something virtual.
-	other := m
+	other, dir := m, m
 	other.Size++
-	f.inos[want] = &file{ino: want, at: at, meta: other}
-	f.inos[want+1] = &shownDir{at: at, ino: want + 1, meta: m}
-	f.inos[want+2] = &rootDir{}
-	n := f.fileNode(at, m).(*file)
-	require.Equal(t, want+3, n.ino)
-	require.Equal(t, m, n.meta)
-	require.Same(t, n, f.fileNode(at, m))
-	require.EqualValues(t, 2, n.refs)
-
-	dir := m
 	dir.Kind = tree.Dir
+	f.table.add(want, at, &other)
+	f.table.add(want+1, at, &dir)
+	f.taken[want+2] = struct{}{}
+	n := f.fileNode(at, &m)
+	require.Equal(t, want+3, n.ino)
+	require.Equal(t, n.id, f.fileNode(at, &m).id)
+	require.EqualValues(t, 2, f.table.slot(f.table.find(n.id)).refs)
+	var shown fuse.Attr
+	n.attr(&shown)
+	require.EqualValues(t, m.Size, shown.Size)
+
 	want = dir.ino(at)
 	different := dir
 	different.Mode++
-	f.inos[want] = &file{ino: want, at: at, meta: dir}
-	f.inos[want+1] = &shownDir{at: at, ino: want + 1, meta: different}
-	d := f.shown(at, dir)
+	f.table.add(want, at, &m)
+	f.table.add(want+1, at, &different)
+	d := f.dirNode(7, "a", nil, at, &dir)
 	require.Equal(t, want+2, d.ino)
-	require.Same(t, d, f.shown(at, dir))
-	require.NotSame(t, d, f.shown(placeOf("b"), dir))
+	require.Equal(t, d.id, f.dirNode(7, "a", nil, at, &dir).id)
+	twin := f.dirNode(8, "a", nil, at, &dir)
+	require.Equal(t, d.ino, twin.ino, "it is equal, in another checkpoint")
+	require.NotEqual(t, d.id, twin.id)
+	require.NotEqual(t, d.ino, f.dirNode(7, "b", nil, placeOf("b"), &dir).ino)
 
 	v := &artifactsDir{dir: dir2(f)}
-	v.take(n.ino, v)
+	v.take(n.ino)
 	require.Equal(t, n.ino+1, v.ino)
 	f.forget(n.id, 2)
-	require.NotContains(t, f.nodes, n.id)
-	require.NotContains(t, f.inos, n.ino)
-	require.Contains(t, f.inos, v.ino)
+	require.Zero(t, f.table.find(n.id))
+	_, taken := f.table.holder(n.ino, at, nil)
+	require.False(t, taken)
+	require.Contains(t, f.taken, v.ino)
 }
 
-func dir2(f *FS) dir { return dir{fs: f, id: f.newID()} }
+func dir2(f *FS) dir { return dir{fs: f, id: f.table.newID(noSlot)} }
 
 // TestReservedNumbers: 0 and 1 are nobody's, and the last number is followed by
 // the first.
 func TestReservedNumbers(t *testing.T) {
 	f := New(nil, Options{})
 	for from, want := range map[uint64]uint64{0: 2, 1: 2, 2: 2, inoMask: inoMask} {
-		got, _ := f.numbered(from, nobody)
-		require.Equal(t, want, got)
+		require.Equal(t, want, f.numbered(from))
 	}
-	f.inos[inoMask] = &rootDir{}
-	got, _ := f.numbered(inoMask, nobody)
-	require.EqualValues(t, 2, got)
+	f.taken[inoMask] = struct{}{}
+	require.EqualValues(t, 2, f.numbered(inoMask))
 }
 
 // TestMountsDiffer: a node of one mount is never taken for one of another.
 func TestMountsDiffer(t *testing.T) {
 	a, b := New(nil, Options{}), New(nil, Options{})
 	require.NotEqual(t, a.gen, b.gen)
-	require.NotEqual(t, a.last, b.last)
+	require.NotEqual(t, a.table.count, b.table.count)
 	require.NotZero(t, a.gen)
-	require.Less(t, a.last, uint64(1)<<62)
+	require.Less(t, a.table.newID(noSlot), uint64(1)<<62)
 }
 
 // kernel is what a kernel knows: nodes by id, with its references.
@@ -175,7 +178,7 @@ func TestReferencesBalance(t *testing.T) {
 		k.forget(id, n)
 	}
 	require.Equal(t, 1, f.Inodes())
-	require.Len(t, f.inos, 1)
+	require.Len(t, f.taken, 1)
 	require.Empty(t, f.nodes[fuse.FUSE_ROOT_ID].(*rootDir).children)
 	_, err = store.Verify(ctx, snapshot.VerifyOptions{Data: true}, func(p string) error { return fmt.Errorf("%s", p) })
 	require.NoError(t, err)

@@ -14,11 +14,11 @@ func (f *FS) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResu
 	f.count(opRead)
 	off := int64(in.Offset)
 	switch n := f.node(in.NodeId).(type) {
-	case *file:
-		if n.Kind != tree.File {
+	case *treeNode:
+		if n.kind != tree.File {
 			return nil, fuse.EINVAL
 		}
-		return f.readBlob(in.NodeId, cas.Files, cas.Blob{Hash: n.Hash, Size: int64(n.Size)}, off, buf)
+		return f.readBlob(in.NodeId, cas.Files, cas.Blob{Hash: n.hash, Size: int64(n.size)}, off, buf)
 	case *blobFile:
 		return f.readBlob(in.NodeId, n.ns, n.blob, off, buf)
 	case *bytesFile:

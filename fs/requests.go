@@ -55,8 +55,8 @@ func (f *FS) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) f
 func (f *FS) Readlink(_ <-chan struct{}, header *fuse.InHeader) ([]byte, fuse.Status) {
 	f.count(opReadlink)
 	switch n := f.node(header.NodeId).(type) {
-	case *file:
-		return []byte(n.Target), fuse.OK
+	case *treeNode:
+		return []byte(n.target), fuse.OK
 	case *link:
 		return []byte(n.target), fuse.OK
 	case nil:
@@ -90,7 +90,7 @@ const dots = 2
 // ReadDir implements [fuse.RawFileSystem].
 func (f *FS) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	f.count(opReaddir)
-	return f.list(in, func(e listed) (bool, error) {
+	return f.list(in, false, func(e listed) (bool, error) {
 		return out.AddDirEntry(fuse.DirEntry{Name: e.name, Mode: e.mode, Ino: e.ino, Off: e.off}), nil
 	})
 }
@@ -99,13 +99,16 @@ func (f *FS) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList)
 // known to the kernel.
 func (f *FS) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	f.count(opReaddirplus)
-	return f.list(in, func(e listed) (bool, error) {
-		if e.node == nil { // "." and "..": the kernel knows them
-			return out.AddDirLookupEntry(fuse.DirEntry{Name: e.name, Mode: e.mode, Ino: e.ino, Off: e.off}) != nil, nil
+	return f.list(in, true, func(e listed) (bool, error) {
+		n := e.node
+		if e.make != nil {
+			var err error
+			if n, err = e.make(); err != nil || n == nil {
+				return err == nil, err // gone meanwhile: left out
+			}
 		}
-		n, err := e.node()
-		if err != nil || n == nil {
-			return err == nil, err // gone meanwhile: left out
+		if n == nil { // "." and "..": the kernel knows them
+			return out.AddDirLookupEntry(fuse.DirEntry{Name: e.name, Mode: e.mode, Ino: e.ino, Off: e.off}) != nil, nil
 		}
 		entry := out.AddDirLookupEntry(fuse.DirEntry{Name: e.name, Mode: e.mode, Ino: n.number(), Off: e.off})
 		if entry == nil {
@@ -118,22 +121,24 @@ func (f *FS) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 }
 
 // list runs a listing from the request's offset on.
-func (f *FS) list(in *fuse.ReadIn, add func(e listed) (bool, error)) fuse.Status {
+func (f *FS) list(in *fuse.ReadIn, plus bool, add func(e listed) (bool, error)) fuse.Status {
 	d, status := f.directory(in.NodeId)
 	if status != fuse.OK {
 		return status
 	}
 	off := in.Offset
-	for _, e := range []listed{{name: ".", ino: d.number()}, {name: "..", ino: d.above()}}[min(off, dots):] {
-		off++
-		e.off, e.mode = off, unix.S_IFDIR
-		if ok, _ := add(e); !ok {
-			return fuse.OK
+	if off < dots {
+		for _, e := range []listed{{name: ".", ino: d.number()}, {name: "..", ino: d.above()}}[off:] {
+			off++
+			e.off, e.mode = off, unix.S_IFDIR
+			if ok, _ := add(e); !ok {
+				return fuse.OK
+			}
 		}
 	}
 	added := false
 	var failed error
-	err := d.list(off-dots, func(e listed) bool {
+	err := d.list(off-dots, plus, func(e listed) bool {
 		e.off += dots
 		var more bool
 		if more, failed = add(e); failed == nil && more {

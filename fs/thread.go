@@ -68,9 +68,9 @@ func (d *threadDir) latest() (node, error) {
 }
 
 func (d *threadDir) byName() node {
-	return d.child(byNameName, func(base dir) node {
+	return d.child(byNameName, func(base dir) kept {
 		n := &byNameDir{dir: base, of: d}
-		n.take(virtualIno(byNameName, d.thread), n)
+		n.take(virtualIno(byNameName, d.thread))
 		return n
 	})
 }
@@ -88,9 +88,9 @@ func (d *threadDir) checkpoint(id string) (node, error) {
 }
 
 func (d *threadDir) checkpointNode(cp snapshot.Checkpoint) node {
-	return d.child(EncodeName(cp.ID), func(base dir) node {
+	return d.child(EncodeName(cp.ID), func(base dir) kept {
 		n := &checkpointDir{dir: base, cp: cp}
-		n.take(virtualIno("checkpoint", cp.ID), n)
+		n.take(virtualIno("checkpoint", cp.ID))
 		return n
 	})
 }
@@ -117,7 +117,7 @@ func (d *threadDir) ids() ([]string, error) {
 // fixedEntries is how many entries come before the checkpoints.
 const fixedEntries = 2
 
-func (d *threadDir) list(off uint64, add func(listed) bool) error {
+func (d *threadDir) list(off uint64, _ bool, add func(listed) bool) error {
 	if d.gone.Load() {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (d *threadDir) list(off uint64, add func(listed) bool) error {
 		}
 		d.roster.update(ids)
 		if !add(listed{name: byNameName, off: 1, mode: unix.S_IFDIR, ino: virtualIno(byNameName, d.thread),
-			node: func() (node, error) { return d.byName(), nil }}) {
+			make: func() (node, error) { return d.byName(), nil }}) {
 			return nil
 		}
 		off = 1
@@ -139,14 +139,14 @@ func (d *threadDir) list(off uint64, add func(listed) bool) error {
 			return notThere(err)
 		}
 		if t.Head != "" && !add(listed{name: latestName, off: fixedEntries, mode: unix.S_IFLNK, ino: virtualIno("link", latestName, EncodeName(t.Head)),
-			node: d.latest}) {
+			make: d.latest}) {
 			return nil
 		}
 		off = fixedEntries
 	}
 	for i, id := range d.roster.from(off - fixedEntries) {
 		if id != "" && !add(listed{name: EncodeName(id), off: off + uint64(i) + 1, mode: unix.S_IFDIR, ino: virtualIno("checkpoint", id),
-			node: func() (node, error) { return d.checkpoint(id) }}) {
+			make: func() (node, error) { return d.checkpoint(id) }}) {
 			break
 		}
 	}
@@ -202,7 +202,7 @@ func (d *byNameDir) lookup(name string) (node, error) {
 	return d.linkNode(cp), nil
 }
 
-func (d *byNameDir) list(off uint64, add func(listed) bool) error {
+func (d *byNameDir) list(off uint64, _ bool, add func(listed) bool) error {
 	named, err := d.names()
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (d *byNameDir) list(off uint64, add func(listed) bool) error {
 	for i, name := range d.roster.from(off) {
 		cp, ok := named[name]
 		if ok && !add(listed{name: EncodeName(name), off: off + uint64(i) + 1, mode: unix.S_IFLNK, ino: virtualIno("link", EncodeName(name), "../"+EncodeName(cp.ID)),
-			node: func() (node, error) { return d.linkNode(cp), nil }}) {
+			make: func() (node, error) { return d.linkNode(cp), nil }}) {
 			break
 		}
 	}

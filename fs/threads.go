@@ -47,9 +47,9 @@ func (d *threadsDir) updated() time.Time {
 }
 
 func (d *threadsDir) thread(id string) node {
-	return d.child(EncodeName(id), func(base dir) node {
+	return d.child(EncodeName(id), func(base dir) kept {
 		n := &threadDir{dir: base, thread: id}
-		n.take(virtualIno("thread", id), n)
+		n.take(virtualIno("thread", id))
 		return n
 	})
 }
@@ -78,7 +78,7 @@ func (d *threadsDir) ids() ([]string, error) {
 	return ids, err
 }
 
-func (d *threadsDir) list(off uint64, add func(listed) bool) error {
+func (d *threadsDir) list(off uint64, _ bool, add func(listed) bool) error {
 	if off == 0 {
 		ids, err := d.ids()
 		if err != nil {
@@ -88,7 +88,7 @@ func (d *threadsDir) list(off uint64, add func(listed) bool) error {
 	}
 	for i, id := range d.roster.from(off) {
 		if id != "" && !add(listed{name: EncodeName(id), off: off + uint64(i) + 1, mode: unix.S_IFDIR, ino: virtualIno("thread", id),
-			node: func() (node, error) { return d.thread(id), nil }}) {
+			make: func() (node, error) { return d.thread(id), nil }}) {
 			break
 		}
 	}

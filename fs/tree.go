@@ -2,39 +2,28 @@ package fs
 
 import (
 	"errors"
-	"strings"
 	"time"
-
-	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/snapfs/snapfs/tree"
 )
 
-// treeDir is a directory of a saved workspace. Its own path decides its node
-// id, what it shows its inode number.
+// treeDir is a directory of a saved workspace.
 type treeDir struct {
-	dir
+	treeNode
+	parent uint64 // node id of the directory that it is in
 	source *source
-	shown  *shownDir
 }
 
-// newTreeDir makes the node of a directory; the table's mutex is held.
-func newTreeDir(base dir, s *source, at place, m meta) *treeDir {
-	shown := s.fs.shown(at, m)
-	base.ino = shown.ino
-	return &treeDir{dir: base, source: s, shown: shown}
-}
-
-func (d *treeDir) forgotten(f *FS) {
-	if d.shown.refs--; d.shown.refs == 0 {
-		delete(f.inos, d.shown.ino)
-	}
-	d.leave()
-}
-
-func (d *treeDir) valid() time.Duration  { return forever }
 func (d *treeDir) absent() time.Duration { return forever }
-func (d *treeDir) attr(out *fuse.Attr)   { d.shown.attr(out) }
+
+// above returns the number of the directory that it is in, which the kernel knows
+// as long as it knows this one.
+func (d *treeDir) above() uint64 {
+	if up := d.source.fs.node(d.parent); up != nil {
+		return up.number()
+	}
+	return d.ino
+}
 
 // owner returns the owner that the mount shows: the saved one if root mounts,
 // else the user who does.
@@ -81,15 +70,15 @@ func (s *source) narrowed(e tree.Entry) uint32 {
 	return e.Mode
 }
 
-// node returns the node of an entry of the directory.
+// node returns the node of an entry of the directory, with one reference more.
 func (d *treeDir) node(e tree.Entry) node {
-	at := d.shown.at.below(e.Name)
+	at := d.at.below(e.Name)
 	m := d.source.meta(e)
 	if e.Kind == tree.Dir {
-		return d.child(strings.Clone(e.Name), func(base dir) node { return newTreeDir(base, d.source, at, m) })
+		return d.source.fs.dirNode(d.id, e.Name, d.source, at, &m)
 	}
-	group := d.source.linked(at, &m)
-	return d.fs.fileNode(group, m)
+	at = d.source.linked(at, &m)
+	return d.source.fs.fileNode(at, &m)
 }
 
 // linked returns the place that decides about a file's node: its own, or for
@@ -105,14 +94,14 @@ func (s *source) linked(at place, m *meta) place {
 
 // ino returns the inode number of an entry, unless another one had it first.
 func (d *treeDir) inoOf(e tree.Entry) uint64 {
-	at := d.shown.at.below(e.Name)
+	at := d.at.below(e.Name)
 	m := d.source.meta(e)
 	return m.ino(d.source.linked(at, &m))
 }
 
 // open opens the directory object.
 func (d *treeDir) open() (*tree.Directory, error) {
-	return d.fs.store.Trees().Open(d.fs.ctx, d.shown.Hash)
+	return d.source.fs.store.Trees().Open(d.source.fs.ctx, d.hash)
 }
 
 func (d *treeDir) lookup(name string) (node, error) {
@@ -120,7 +109,7 @@ func (d *treeDir) lookup(name string) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := obj.Lookup(d.fs.ctx, name)
+	e, err := obj.Lookup(d.source.fs.ctx, name)
 	if errors.Is(err, tree.ErrNotFound) {
 		return nil, nil
 	}
@@ -130,18 +119,23 @@ func (d *treeDir) lookup(name string) (node, error) {
 	return d.node(e), nil
 }
 
-func (d *treeDir) list(off uint64, add func(listed) bool) error {
+func (d *treeDir) list(off uint64, plus bool, add func(listed) bool) error {
 	obj, err := d.open()
-	if err != nil {
+	if err != nil || off >= uint64(obj.Len()) {
 		return err
 	}
-	for e, err := range obj.Entries(d.fs.ctx, int(off)) {
+	for e, err := range obj.Entries(d.source.fs.ctx, int(off)) {
 		if err != nil {
 			return err
 		}
 		off++
-		if !add(listed{name: e.Name, off: off, mode: fileType(e.Kind), ino: d.inoOf(e),
-			node: func() (node, error) { return d.node(e), nil }}) {
+		entry := listed{name: e.Name, off: off, mode: fileType(e.Kind)}
+		if plus {
+			entry.node = d.node(e)
+		} else {
+			entry.ino = d.inoOf(e)
+		}
+		if !add(entry) {
 			break
 		}
 	}

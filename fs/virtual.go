@@ -23,7 +23,7 @@ type dir struct {
 	name   string // key in parent's children
 	// children are the nodes below that the kernel knows and that belong to this
 	// very path: directories and links. The table's mutex guards it.
-	children map[string]node
+	children map[string]kept
 }
 
 func (d *dir) nodeID() uint64   { return d.id }
@@ -36,15 +36,15 @@ func (d *dir) above() uint64 {
 	return d.parent.ino
 }
 func (d *dir) forgotten(f *FS) {
-	delete(f.inos, d.ino)
+	delete(f.taken, d.ino)
 	d.leave()
 }
 
 // take gives a node that no tree has its inode number. The table's mutex is
 // held.
-func (d *dir) take(ino uint64, n node) {
-	d.ino, _ = d.fs.numbered(ino, nobody)
-	d.fs.inos[d.ino] = n
+func (d *dir) take(ino uint64) {
+	d.ino = d.fs.numbered(ino)
+	d.fs.taken[d.ino] = struct{}{}
 }
 
 // leave takes the node out of its parent.
@@ -56,7 +56,7 @@ func (d *dir) leave() {
 
 // child returns the node of a name with one reference more. The first time,
 // build makes it and gives it its inode number, with the table's mutex held.
-func (d *dir) child(name string, build func(base dir) node) node {
+func (d *dir) child(name string, build func(base dir) kept) kept {
 	f := d.fs
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,10 +64,10 @@ func (d *dir) child(name string, build func(base dir) node) node {
 		*n.lookups()++
 		return n
 	}
-	n := build(dir{fs: f, id: f.newID(), parent: d, name: name})
+	n := build(dir{fs: f, id: f.table.newID(noSlot), parent: d, name: name})
 	f.enter(n)
 	if d.children == nil {
-		d.children = map[string]node{}
+		d.children = map[string]kept{}
 	}
 	d.children[name] = n
 	return n
@@ -76,7 +76,7 @@ func (d *dir) child(name string, build func(base dir) node) node {
 // detach takes a child out of the tree that lookups find, because what it showed
 // is gone: who still has it open keeps it, and whatever gets its name is another
 // node. It returns the child, or nil.
-func (d *dir) detach(name string) node {
+func (d *dir) detach(name string) kept {
 	d.fs.mu.Lock()
 	defer d.fs.mu.Unlock()
 	n := d.children[name]
@@ -85,7 +85,7 @@ func (d *dir) detach(name string) node {
 }
 
 // known returns the child that the kernel knows, without a reference, or nil.
-func (d *dir) known(name string) node {
+func (d *dir) known(name string) kept {
 	d.fs.mu.Lock()
 	defer d.fs.mu.Unlock()
 	return d.children[name]
@@ -122,9 +122,9 @@ func (l *link) attr(out *fuse.Attr) {
 
 // linkTo returns the node of a link called name in d.
 func (d *dir) linkTo(name, target string, t time.Time) node {
-	return d.child(name+"\x00"+target, func(base dir) node {
+	return d.child(name+"\x00"+target, func(base dir) kept {
 		n := &link{dir: base, target: target, time: t, stays: changing}
-		n.take(virtualIno("link", name, target), n)
+		n.take(virtualIno("link", name, target))
 		return n
 	})
 }
@@ -155,9 +155,9 @@ func (d *rootDir) absent() time.Duration { return forever }
 func (d *rootDir) attr(out *fuse.Attr)   { d.dirAttr(out, d.fs.started) }
 
 func (d *rootDir) threads() node {
-	return d.child(threadsName, func(base dir) node {
+	return d.child(threadsName, func(base dir) kept {
 		n := &threadsDir{dir: base}
-		n.take(virtualIno(threadsName), n)
+		n.take(virtualIno(threadsName))
 		return n
 	})
 }
@@ -169,10 +169,10 @@ func (d *rootDir) lookup(name string) (node, error) {
 	return d.threads(), nil
 }
 
-func (d *rootDir) list(off uint64, add func(listed) bool) error {
+func (d *rootDir) list(off uint64, _ bool, add func(listed) bool) error {
 	if off == 0 {
 		add(listed{name: threadsName, off: 1, mode: unix.S_IFDIR, ino: virtualIno(threadsName),
-			node: func() (node, error) { return d.threads(), nil }})
+			make: func() (node, error) { return d.threads(), nil }})
 	}
 	return nil
 }
