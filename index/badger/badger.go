@@ -159,7 +159,7 @@ func (ix *Index) suspect(err error) {
 	if ix.mark == nil {
 		return
 	}
-	if err := ix.mark.set(stateBuilding, ix.opt.BootID, true); err != nil {
+	if err := ix.mark.set(stateBuilding, ix.opt.BootID, 0, true); err != nil {
 		ix.opt.Logger.Error("cannot mark the index as damaged", "dir", ix.dir, "err", err)
 	}
 }
@@ -199,7 +199,7 @@ func (ix *Index) settle() error {
 	if err := syncFiles(ix.dir); err != nil {
 		return err
 	}
-	return ix.mark.set(stateClean, ix.opt.BootID, true)
+	return ix.mark.set(stateClean, ix.opt.BootID, ix.journal.Last(), true)
 }
 
 // touch must be called before the first change of the database: from then on a
@@ -211,7 +211,7 @@ func (ix *Index) touch() error {
 	if !ix.mark.is(stateClean) {
 		return nil // Open or an earlier change has seen to it
 	}
-	return ix.mark.set(stateOpen, ix.opt.BootID, true)
+	return ix.mark.set(stateOpen, ix.opt.BootID, ix.journal.Last(), true)
 }
 
 // outdate says in the mark of the database on the disk, which is not in use, that
@@ -225,5 +225,5 @@ func (ix *Index) outdate() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(m.set(stateBuilding, ix.opt.BootID, true), m.close())
+	return errors.Join(m.set(stateBuilding, ix.opt.BootID, 0, true), m.close())
 }

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -32,12 +33,16 @@ const markName = "mark"
 //     memory is in the kernel's cache; the journal's tail brings the rest.
 //   - open, other boot: the machine crashed, anything may be missing. Rebuild.
 //   - building: rebuild.
+//
+// It also has the number of an entry that was acknowledged, so that a journal which
+// ends before that is found out even where the database cannot be read.
 type mark struct {
 	f *os.File
 
 	mu    sync.Mutex
 	state string // empty: there is no valid mark
 	boot  string
+	seq   uint64
 }
 
 // openMark opens the directory's mark, or makes an empty one. One that cannot be
@@ -61,27 +66,30 @@ func openMark(dir string) (*mark, error) {
 	return m, nil
 }
 
-func markLine(state, boot string) []byte {
-	b := fmt.Appendf(nil, "snapfs index 1 %-8s %-40.40s ", state, boot)
+func markLine(state, boot string, seq uint64) []byte {
+	b := fmt.Appendf(nil, "snapfs index 1 %-8s %-40.40s %016x ", state, boot, seq)
 	return fmt.Appendf(b, "%08x\n", crc32.ChecksumIEEE(b))
 }
 
 func (m *mark) parse(b []byte) {
 	fields := strings.Fields(string(b))
-	if len(fields) != 6 {
+	if len(fields) != 7 {
 		return
 	}
 	state, boot := fields[3], fields[4]
-	if bytes.Equal(b, markLine(state, boot)) {
-		m.state, m.boot = state, boot
+	seq, err := strconv.ParseUint(fields[5], 16, 64)
+	if err == nil && bytes.Equal(b, markLine(state, boot, seq)) {
+		m.state, m.boot, m.seq = state, boot, seq
 	}
 }
 
-// set writes a new state; durable makes it survive a crash of the machine.
-func (m *mark) set(state, boot string, durable bool) error {
+// set writes a new state; durable makes it survive a crash of the machine. seq is
+// an entry that was acknowledged; an earlier one changes nothing.
+func (m *mark) set(state, boot string, seq uint64, durable bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, err := m.f.WriteAt(markLine(state, boot), 0); err != nil {
+	m.seq = max(m.seq, seq)
+	if _, err := m.f.WriteAt(markLine(state, boot, m.seq), 0); err != nil {
 		return err
 	}
 	if durable {

@@ -61,6 +61,9 @@ func (ix *Index) open(ctx context.Context) (err error) {
 		Logger: ix.opt.Logger, Existing: ix.opt.Existing,
 		Committed: func() (_ uint64, err error) {
 			why, err = ix.attach()
+			if ix.mark != nil {
+				return max(ix.at.seq, ix.mark.seq), err
+			}
 			return ix.at.seq, err
 		},
 	})
@@ -160,7 +163,7 @@ func (ix *Index) rebuild(ctx context.Context) (err error) {
 	dir := ix.dir
 	if ix.opt.InMemory {
 		dir = ""
-	} else if err := errors.Join(ix.mark.set(stateBuilding, ix.opt.BootID, true), ix.clear()); err != nil {
+	} else if err := errors.Join(ix.mark.set(stateBuilding, ix.opt.BootID, 0, true), ix.clear()); err != nil {
 		return err
 	}
 	if ix.db, err = openDB(dir, ix.opt.Logger); err != nil {
@@ -191,7 +194,7 @@ func (ix *Index) rebuild(ctx context.Context) (err error) {
 	if ix.opt.InMemory {
 		return nil
 	}
-	return ix.mark.set(stateOpen, ix.opt.BootID, false)
+	return ix.mark.set(stateOpen, ix.opt.BootID, ix.journal.Last(), false)
 }
 
 // clear empties the directory except for the mark.

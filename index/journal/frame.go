@@ -116,3 +116,39 @@ func scan(b []byte) (count uint64, last, end int) {
 		count++
 	}
 }
+
+// unfinished reports whether rest, what follows the last valid frame from offset
+// off of its file on, can be what a crash left of an entry that was not
+// acknowledged: the start of a frame, or one with sectors of zeros in it that
+// were never written. An entry that is all there, with a byte that is another one
+// than it was, is damage: it may have been acknowledged.
+func unfinished(rest []byte, off int64) bool {
+	if len(rest) < leastFrame || zeroSector(rest, off) {
+		return true
+	}
+	// Its own checksum finds a whole frame whose magic or length is damaged.
+	var length [4]byte
+	binary.BigEndian.PutUint32(length[:], uint32(len(rest)-frameHeaderSize))
+	if frameSum(length[:], rest[frameHeaderSize:]) == binary.BigEndian.Uint32(rest[8:]) {
+		return false
+	}
+	n := binary.BigEndian.Uint32(rest[4:])
+	return bytes.Equal(rest[:4], frameMagic[:]) && n <= maxPayload && int(n) > len(rest)-frameHeaderSize
+}
+
+// leastFrame is less than any entry takes, in bytes.
+const leastFrame = frameHeaderSize + 16
+
+// zeroSector reports whether all of rest that lies in one of the disk's sectors is
+// zero.
+func zeroSector(rest []byte, off int64) bool {
+	const sector = 512
+	for len(rest) > 0 {
+		n := min(int(sector-off%sector), len(rest))
+		if len(bytes.Trim(rest[:n], "\x00")) == 0 {
+			return true
+		}
+		rest, off = rest[n:], off+int64(n)
+	}
+	return false
+}

@@ -198,6 +198,9 @@ func (j *Journal) openLast() error {
 	if err := j.complete(); err != nil {
 		return err
 	}
+	if rest := data[end:]; len(rest) > 0 && !unfinished(rest, int64(end)) {
+		return fmt.Errorf("%w: the last entry, %d at byte %d, which may have been acknowledged", index.ErrCorrupt, j.last+1, end)
+	}
 	f, err := os.OpenFile(seg.path, os.O_WRONLY|os.O_APPEND|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
