@@ -54,7 +54,7 @@ type ProblemsError struct{ Problems []Problem }
 func (e *ProblemsError) Error() string {
 	const shown = 20
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d of the entries to save could not be read:", len(e.Problems))
+	fmt.Fprintf(&b, "%d of the entries to save could not be saved:", len(e.Problems))
 	for _, p := range e.Problems[:min(shown, len(e.Problems))] {
 		fmt.Fprintf(&b, "\n  %s: %v", tree.Quote(p.Path), p.Err)
 	}

@@ -64,7 +64,7 @@ func Dial(ctx context.Context, dir string) (*Holder, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoDaemon, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("connect to the daemon: %w", err)
+		return nil, fmt.Errorf("open store: %w", err)
 	}
 	h := &Holder{dir: f, cache: newLocations()}
 	h.http = &http.Client{Transport: &http.Transport{

@@ -114,14 +114,19 @@ func (s *session) Head() string {
 func (s *session) call(ctx context.Context, r request) ([]byte, error) {
 	select {
 	case <-s.over:
-		return nil, fmt.Errorf("save into thread %q: %w", s.thread, snapshot.ErrSessionOver)
+		return nil, s.ended(snapshot.ErrSessionOver)
 	default:
 	}
 	data, err := s.h.data(ctx, r)
 	if errors.Is(err, ErrNoDaemon) {
-		err = fmt.Errorf("save into thread %q: %w: %w", s.thread, snapshot.ErrSessionOver, err)
+		err = s.ended(fmt.Errorf("%w: %w", snapshot.ErrSessionOver, err))
 	}
 	return data, err
+}
+
+// ended says that the daemon is gone, or has ended the session.
+func (s *session) ended(err error) error {
+	return snapshot.WithHint(fmt.Errorf("save into thread %q: %w", s.thread, err), "nothing was published: save again; what was stored by then need not be stored anew")
 }
 
 func (s *session) path(segments ...string) string {

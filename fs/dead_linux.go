@@ -104,7 +104,7 @@ func recoverAt(ctx context.Context, at string, log *slog.Logger) error {
 		log.Warn("taking away the mount of a daemon that is gone", "mountpoint", at, "store", other.Store)
 		if err := Unmount(at, true); err != nil {
 			return snapshot.WithHint(fmt.Errorf("%s: the daemon of the mount there is gone, and the mount does not go: %w: %w", tree.Quote(at), err, snapshot.ErrMounted),
-				"umount -l %s, as root", tree.Quote(at))
+				"umount -l %s, as root", tree.QuoteShell(at))
 		}
 	}
 }
@@ -114,7 +114,7 @@ func occupied(at string, other snapshot.Mountpoint, state health) error {
 	text := fmt.Sprintf("%s: a snapfs mount is at %s already", tree.Quote(at), tree.Quote(other.Mountpoint))
 	if state == dead {
 		err := fmt.Errorf("%s, and its daemon is gone: %w", text, snapshot.ErrMounted)
-		return snapshot.WithHint(err, "snapfs umount %s", tree.Quote(other.Mountpoint))
+		return snapshot.WithHint(err, "snapfs umount %s", tree.QuoteShell(other.Mountpoint))
 	}
 	pid := servedBy(other.Store)
 	if pid > 0 {
@@ -125,7 +125,7 @@ func occupied(at string, other snapshot.Mountpoint, state health) error {
 		return fmt.Errorf("%s: %w", text, snapshot.ErrMounted)
 	}
 	err := fmt.Errorf("%s, and it does not answer: %w", text, snapshot.ErrMounted)
-	return snapshot.WithHint(err, "if the process hangs, end it, or take the mount away: snapfs umount --lazy %s", tree.Quote(other.Mountpoint))
+	return snapshot.WithHint(err, "if the process hangs, end it, or take the mount away: snapfs umount --lazy %s", tree.QuoteShell(other.Mountpoint))
 }
 
 // servedBy returns the process that listens on a store's socket, or 0.

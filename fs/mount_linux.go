@@ -100,6 +100,13 @@ func (m *Mount) mountAsUser(allowOther bool) (fd int, err error) {
 	if err := unix.Access(m.mountpoint, unix.W_OK); err != nil {
 		return -1, fmt.Errorf("no write access to the mountpoint: %w: %w", err, snapshot.ErrForbidden)
 	}
+	var st unix.Stat_t
+	if err := unix.Stat(m.mountpoint, &st); err != nil {
+		return -1, &os.PathError{Op: "stat", Path: m.mountpoint, Err: err}
+	}
+	if st.Mode&unix.S_ISVTX != 0 && st.Uid != m.uid {
+		return -1, fmt.Errorf("the mountpoint is sticky, like /tmp, and somebody else's: %w", snapshot.ErrForbidden)
+	}
 	if err := userMayMount(allowOther); err != nil {
 		return -1, err
 	}
@@ -126,7 +133,7 @@ func (m *Mount) mountAsUser(allowOther bool) (fd int, err error) {
 	err = cmd.Run()
 	theirs.Close()
 	if err != nil {
-		return -1, fmt.Errorf("fusermount3: %w: %s", err, strings.TrimSpace(out.String()))
+		return -1, fmt.Errorf("fusermount3 does not mount (%w): %s: %w", err, strings.Join(strings.Fields(out.String()), " "), snapshot.ErrForbidden)
 	}
 	return receiveFile(int(ours.Fd()))
 }

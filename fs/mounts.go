@@ -115,7 +115,7 @@ func (m *Mounts) check(ctx context.Context, at string) error {
 	}
 	info, err := os.Stat(at)
 	if err != nil {
-		return snapshot.WithHint(fmt.Errorf("mountpoint: %w", err), "create the directory first: mkdir -p %s", tree.Quote(at))
+		return snapshot.WithHint(fmt.Errorf("mountpoint: %w", err), "create the directory first: mkdir -p %s", tree.QuoteShell(at))
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("mountpoint %s is not a directory: %w", tree.Quote(at), snapshot.ErrMounted)
@@ -216,7 +216,8 @@ func (m *Mounts) ended(ctx context.Context, mount *Mount) error {
 func (m *Mounts) Mounts() []snapshot.MountInfo {
 	infos := []snapshot.MountInfo{}
 	for _, mount := range m.mounted() {
-		infos = append(infos, snapshot.MountInfo{Mountpoint: mount.mountpoint, Inodes: mount.Inodes()})
+		at := snapshot.NewPath(mount.mountpoint)
+		infos = append(infos, snapshot.MountInfo{Mountpoint: at.Text, Bytes: at.Bytes, Inodes: mount.Inodes()})
 	}
 	return infos
 }

@@ -58,12 +58,10 @@ type inode struct {
 	uid, gid  uint32
 	nlink     uint32
 	next      uint32 // slot of the next inode in its bucket
-	listing   uint32 // number of the listing that it was last in; 0: none
 	mode      uint16
 	kind      tree.Kind
 	flags     tree.Flags
 	odd       bool // it is in extras
-	given     bool // the kernel was given its content
 }
 
 // extra is what few entries have.

@@ -86,6 +86,11 @@ func (s *Store) putArtifact(ctx context.Context, w cas.Writer, file ArtifactFile
 	if !before.Mode().IsRegular() {
 		return Artifact{}, fmt.Errorf("artifact %s is not a regular file: %w", quoted(file.Path), ErrRefused)
 	}
+	if file.MediaType != "" {
+		if _, _, err := mime.ParseMediaType(file.MediaType); err != nil || !strings.Contains(file.MediaType, "/") {
+			return Artifact{}, fmt.Errorf("media type %s of artifact %s: want something like text/html: %w", quoted(file.MediaType), quoted(file.Path), ErrRefused)
+		}
+	}
 	blob, err := cas.WriteBlob(ctx, w, cas.Artifacts, f)
 	if err != nil {
 		return Artifact{}, fmt.Errorf("artifact %s: %w", quoted(file.Path), err)

@@ -102,7 +102,8 @@ type Thread struct {
 
 // Stats counts what a store holds and what its daemon did.
 type Stats struct {
-	Store       string      `json:"store"` // directory
+	Store       string      `json:"store"`                // directory
+	StoreBytes  string      `json:"storeBytes,omitempty"` // see [Path]
 	ID          string      `json:"id"`
 	Format      int         `json:"format"`
 	Threads     int         `json:"threads"`
@@ -122,7 +123,8 @@ type FuseStats struct {
 // MountInfo describes one mount.
 type MountInfo struct {
 	Mountpoint string `json:"mountpoint"`
-	Inodes     int    `json:"inodes"` // that the kernel remembers
+	Bytes      string `json:"mountpointBytes,omitempty"` // see [Path]
+	Inodes     int    `json:"inodes"`                    // that the kernel remembers
 }
 
 // newCheckpoint makes the users' form of an index entry.

@@ -141,6 +141,9 @@ func readStoreInfo(dir string) (storeInfo, error) {
 	if errors.Is(err, iofs.ErrNotExist) {
 		return info, noStore(dir)
 	}
+	if errors.Is(err, unix.ENOTDIR) {
+		return info, WithHint(fmt.Errorf("open store %s: %w: %w", quoted(dir), err, ErrNotAStore), "name an empty or missing directory with --store")
+	}
 	if err != nil {
 		return info, Forbidden(dir, fmt.Errorf("open store %s: %w", quoted(dir), err))
 	}

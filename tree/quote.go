@@ -14,12 +14,30 @@ func Quote(path string) string {
 	if !odd(path) {
 		return path
 	}
+	return `"` + escape(path, '"') + `"`
+}
+
+// QuoteShell returns a path as a word of a shell's command that a message
+// suggests.
+func QuoteShell(path string) string {
+	const special = " !#$&'()*;<>?[]^`{|}~"
+	switch {
+	case odd(path) && path != "":
+		return "$'" + escape(path, '\'') + "'"
+	case path == "" || strings.ContainsAny(path, special):
+		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	return path
+}
+
+// escape writes C's escapes for what cannot be printed, for backslashes, and for
+// the quote that goes around it.
+func escape(path string, quote byte) string {
 	var b strings.Builder
-	b.WriteByte('"')
 	for i := 0; i < len(path); {
 		r, n := utf8.DecodeRuneInString(path[i:])
 		switch c := path[i]; {
-		case c == '"' || c == '\\':
+		case c == quote || c == '\\':
 			b.WriteByte('\\')
 			b.WriteByte(c)
 		case c == '\n':
@@ -37,7 +55,6 @@ func Quote(path string) string {
 		}
 		i += n
 	}
-	b.WriteByte('"')
 	return b.String()
 }
 

@@ -213,6 +213,11 @@ func Sweep(dir string) error {
 // process that does.
 const reserve = 64 << 20
 
+// reserveFiles is how many files must be left to be made, where a file system
+// counts them: the index makes some when it is opened and closed, and waits without
+// end for the room.
+const reserveFiles = 64
+
 // FreeSpace is what is free of the file system that holds dir, in bytes.
 func FreeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
@@ -223,7 +228,8 @@ func FreeSpace(dir string) (int64, error) {
 }
 
 // CheckSpace fails with [cas.ErrNoSpace] when the file system that holds dir
-// has less than the reserve left: the smaller of 64 MiB and a tenth of it.
+// has less than the reserve left: the smaller of 64 MiB and a tenth of it; or
+// fewer than 64 files, or a quarter of them all, can be made.
 func CheckSpace(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -232,6 +238,9 @@ func CheckSpace(dir string) error {
 	free, all := st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize)
 	if need := min(uint64(reserve), all/10); free < need {
 		return fmt.Errorf("%s: %d bytes free, %d are kept in reserve: %w", dir, free, need, cas.ErrNoSpace)
+	}
+	if need := min(reserveFiles, st.Files/4); st.Ffree < need {
+		return fmt.Errorf("%s: room for %d files, for %d is kept in reserve: %w", dir, st.Ffree, need, cas.ErrNoSpace)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/client"
 	"github.com/snapfs/snapfs/snapshot"
@@ -174,7 +175,7 @@ func openStore(c *cli.Context, create bool) (*snapshot.Store, error) {
 	switch {
 	case errors.Is(err, snapshot.ErrNoStore):
 		err = snapshot.WithHint(err, "snapfs save makes one, or name another with --store")
-	case errors.Is(err, iofs.ErrPermission):
+	case errors.Is(err, iofs.ErrPermission), errors.Is(err, unix.EROFS):
 		err = snapshot.WithHint(err, "a store is its owner's alone, who must be able to write to it: name another with --store")
 	}
 	return store, err
@@ -205,7 +206,7 @@ func logger(c *cli.Context, w io.Writer) (*slog.Logger, error) {
 		return nil, usagef("--log-format %w", err)
 	}
 	if path := c.String("log-file"); path != "" {
-		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NONBLOCK, 0o600) // a FIFO would wait for a reader
 		if err != nil {
 			return nil, fmt.Errorf("log file: %w", err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	iofs "io/fs"
@@ -103,14 +104,14 @@ type config map[string]value
 
 // loadConfig reads the files: the one that is named, or the system's and then
 // the user's. Only a named one must exist.
-func loadConfig(named string) (config, error) {
+func loadConfig(ctx context.Context, named string) (config, error) {
 	found := config{}
 	if named != "" {
 		path, err := filepath.Abs(named)
 		if err != nil {
 			return nil, fmt.Errorf("configuration %s: %w", named, err)
 		}
-		if err := found.read(path); err != nil {
+		if err := found.read(ctx, path); err != nil {
 			return nil, usage(err)
 		}
 		// A daemon that this program starts reads the same file.
@@ -123,7 +124,7 @@ func loadConfig(named string) (config, error) {
 		paths = append(paths, filepath.Join(home, ".config", "snapfs", "config.yaml"))
 	}
 	for _, path := range paths {
-		if err := found.read(path); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		if err := found.read(ctx, path); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 			return nil, usage(err)
 		}
 	}
@@ -131,9 +132,9 @@ func loadConfig(named string) (config, error) {
 }
 
 // read adds what one file says to what was found before.
-func (c config) read(path string) error {
+func (c config) read(ctx context.Context, path string) error {
 	file := configFile{Version: 1}
-	if err := readYAML("configuration", path, &file); err != nil {
+	if err := readYAML(ctx, "configuration", path, &file); err != nil {
 		return err
 	}
 	if file.Version != 1 {
@@ -173,7 +174,7 @@ func beside(file, path string) string {
 // configure gives the flags that the command line does not have what variables
 // and files say. A variable that is empty says nothing.
 func configure(c *cli.Context) error {
-	found, err := loadConfig(c.String("config"))
+	found, err := loadConfig(c.Context, c.String("config"))
 	if err != nil {
 		return err
 	}

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -33,41 +31,11 @@ var conversationCommand = &cli.Command{
 }
 
 // readConversation reads a file, or stdin for "-", before anything else is done:
-// who writes to a pipe may take long, and the store is not held meanwhile.
+// the store is not held meanwhile.
 func readConversation(ctx context.Context, name string) (io.Reader, error) {
-	type result struct {
-		data []byte
-		err  error
+	data, err := readInput(ctx, name, snapshot.MaxConversation)
+	if err != nil {
+		return nil, absent(fmt.Errorf("conversation: %w", err))
 	}
-	read := make(chan result, 1)
-	go func() {
-		data, err := readInput(name)
-		read <- result{data, err}
-	}()
-	select {
-	case r := <-read:
-		if r.err != nil {
-			return nil, absent(fmt.Errorf("conversation: %w", r.err))
-		}
-		return bytes.NewReader(r.data), nil
-	case <-ctx.Done(): // whatever the other end of the pipe does
-		return nil, context.Cause(ctx)
-	}
-}
-
-func readInput(name string) ([]byte, error) {
-	in := os.Stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	data, err := io.ReadAll(io.LimitReader(in, snapshot.MaxConversation+1))
-	if err == nil && len(data) > snapshot.MaxConversation {
-		err = fmt.Errorf("%s: more than %d bytes: %w", name, snapshot.MaxConversation, cas.ErrTooLarge)
-	}
-	return data, err
+	return bytes.NewReader(data), nil
 }

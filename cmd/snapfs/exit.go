@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/restore"
 	"github.com/snapfs/snapfs/snapshot"
 	"github.com/snapfs/snapfs/tree"
+	"golang.org/x/sys/unix"
 )
 
 // The exit codes, the same for every verb but diff's 1 and 2.
@@ -32,6 +33,7 @@ const (
 	exitCorrupt     = 8
 	exitNoSpace     = 9
 	exitInterrupted = 130
+	exitPipe        = 141 // nobody reads stdout any more: what SIGPIPE does to other programs
 )
 
 var (
@@ -76,6 +78,9 @@ var exitCodes = []struct {
 	{snapshot.ErrRefused, exitUsage},
 	{capture.ErrUnsavable, exitTrouble}, // whatever its entries suffer from
 	{iofs.ErrPermission, exitForbidden},
+	{unix.EROFS, exitForbidden},
+	{unix.ENOSPC, exitNoSpace},
+	{unix.EDQUOT, exitNoSpace},
 }
 
 // A codeError ends the program with a code. Without an error of its own it is
@@ -124,7 +129,7 @@ func report(w io.Writer, err error) int {
 		return exitDone
 	}
 	var coded *codeError
-	if errors.As(err, &coded) && coded.err == nil {
+	if errors.As(err, &coded) && (coded.err == nil || coded.code == exitPipe) {
 		return coded.code
 	}
 	fmt.Fprintf(w, "snapfs: %s\n", printable(err))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/client"
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // Flags that a daemon in the background is given again.
@@ -116,7 +117,13 @@ func realMountpoint(path string) (string, error) {
 		return abs, nil
 	}
 	missing := func(err error) error {
-		return absent(snapshot.WithHint(fmt.Errorf("mountpoint: %w", err), "create the directory first: mkdir -p %s", quote(path)))
+		err = fmt.Errorf("mountpoint: %w", err)
+		if _, lerr := os.Lstat(abs); lerr != nil {
+			err = snapshot.WithHint(err, "create the directory first: mkdir -p %s", tree.QuoteShell(path))
+		} else {
+			err = snapshot.WithHint(err, "%s is a symbolic link that leads nowhere", quote(path))
+		}
+		return absent(err)
 	}
 	parent, err := filepath.EvalSymlinks(filepath.Dir(abs))
 	if err != nil {

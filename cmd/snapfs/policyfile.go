@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
@@ -30,9 +31,9 @@ func (p *linePattern) UnmarshalYAML(node *yaml.Node) error {
 }
 
 // readPolicy reads a policy file. Its rules come before those of flags.
-func readPolicy(path string) (policy.FilesOptions, error) {
+func readPolicy(ctx context.Context, path string) (policy.FilesOptions, error) {
 	file := policyFile{Version: 1}
-	if err := readYAML("policy file", path, &file); err != nil {
+	if err := readYAML(ctx, "policy file", path, &file); err != nil {
 		return policy.FilesOptions{}, absent(err)
 	}
 	name := "policy file " + quote(path)

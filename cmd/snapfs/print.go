@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/tree"
 )
@@ -26,6 +28,12 @@ type resultWriter struct{ err error }
 // Write implements [io.Writer].
 func (o *resultWriter) Write(b []byte) (int, error) {
 	n, err := os.Stdout.Write(b)
+	switch {
+	case errors.Is(err, unix.EPIPE):
+		err = &codeError{code: exitPipe, err: err}
+	case err != nil:
+		err = &codeError{code: exitTrouble, err: err}
+	}
 	if o.err == nil {
 		o.err = err
 	}
@@ -41,7 +49,7 @@ func printMade(c *cli.Context, what, id string, doc any) (err error) {
 		_, err = fmt.Fprintln(stdout, id)
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s was stored, but cannot be printed: %w", what, quote(id), err)
+		return &codeError{code: exitTrouble, err: fmt.Errorf("%s %s was stored, but cannot be printed: %w", what, quote(id), err)}
 	}
 	return nil
 }

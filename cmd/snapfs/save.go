@@ -95,7 +95,7 @@ func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 		return opt, err
 	}
 	if path := c.String("policy"); path != "" {
-		if opt.Files, err = readPolicy(path); err != nil {
+		if opt.Files, err = readPolicy(c.Context, path); err != nil {
 			return opt, err
 		}
 	}

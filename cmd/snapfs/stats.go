@@ -27,13 +27,15 @@ func stats(c *cli.Context, store *snapshot.Store) error {
 	if err != nil {
 		return err
 	}
+	dir := snapshot.NewPath(store.Dir())
+	st.Store, st.StoreBytes = dir.Text, dir.Bytes
 	if c.Bool("json") {
 		return printJSON(st)
 	}
 	tw := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(tw, "store\t%s\nthreads\t%d\ncheckpoints\t%d\npacks\t%d (%s)\n", st.Store, st.Threads, st.Checkpoints, st.Packs, size(st.PackBytes))
+	fmt.Fprintf(tw, "store\t%s\nthreads\t%d\ncheckpoints\t%d\npacks\t%d (%s)\n", quote(store.Dir()), st.Threads, st.Checkpoints, st.Packs, size(st.PackBytes))
 	for _, m := range st.Mounts {
-		fmt.Fprintf(tw, "mount\t%s (%s)\n", m.Mountpoint, plural(m.Inodes, "inode", "inodes"))
+		fmt.Fprintf(tw, "mount\t%s (%s)\n", quote(snapshot.Path{Text: m.Mountpoint, Bytes: m.Bytes}.Raw()), plural(m.Inodes, "inode", "inodes"))
 	}
 	for _, op := range slices.Sorted(maps.Keys(st.Fuse.Requests)) {
 		fmt.Fprintf(tw, "fuse %s\t%d\n", op, st.Fuse.Requests[op])

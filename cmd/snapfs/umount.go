@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/client"
 	"github.com/snapfs/snapfs/fs"
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 var umountCommand = &cli.Command{
@@ -48,7 +49,7 @@ func umount(c *cli.Context) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errNoAnswer) && !req.Lazy:
-		return snapshot.WithHint(fmt.Errorf("unmount %s: %w", quote(at), err), "end the daemon, or take the mount away: snapfs umount --lazy %s", quote(at))
+		return snapshot.WithHint(fmt.Errorf("unmount %s: %w", quote(at), err), "end the daemon, or take the mount away: snapfs umount --lazy %s", tree.QuoteShell(at))
 	case !ended(err) && !errors.Is(err, snapshot.ErrNotMounted) && !errors.Is(err, errNoAnswer):
 		return err
 	}

@@ -2,10 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"strings"
 
@@ -20,16 +20,8 @@ const maxYAML = 1 << 20
 
 // readYAML reads a file with one YAML document into a struct, see decodeYAML. In
 // errors what stands before the file's name.
-func readYAML(what, path string, into any) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxYAML+1))
-	if err == nil && len(data) > maxYAML {
-		err = fmt.Errorf("%s is longer than 1 MiB", quote(path))
-	}
+func readYAML(ctx context.Context, what, path string, into any) error {
+	data, err := readInput(ctx, path, maxYAML)
 	if err != nil {
 		return usage(fmt.Errorf("%s: %w", what, err))
 	}
@@ -81,6 +73,15 @@ func checkYAML(node *yaml.Node, t reflect.Type, path string) error {
 	}
 	if node.Kind != kind {
 		return fmt.Errorf("line %d: %swant %s", node.Line, strings.TrimPrefix(path+": ", ": "), want)
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch tag := node.ShortTag(); {
+	case t.Kind() == reflect.Bool && tag != "!!bool":
+		return fmt.Errorf("line %d: %s: %s: want true or false", node.Line, path, quote(node.Value))
+	case t.Kind() == reflect.Int && tag != "!!int":
+		return fmt.Errorf("line %d: %s: %s: want a whole number", node.Line, path, quote(node.Value))
 	}
 	switch kind {
 	case yaml.SequenceNode:

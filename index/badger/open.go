@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	bdb "github.com/dgraph-io/badger/v4"
@@ -224,8 +225,9 @@ func openDB(dir string, logger *slog.Logger) (db *bdb.DB, err error) {
 		}
 	}()
 	defer guard(&err)
+	log := &quiet{log: logger}
 	opt := bdb.DefaultOptions(dir).
-		WithLogger(quiet{logger}).
+		WithLogger(log).
 		WithMetricsEnabled(false).
 		WithMemTableSize(memTableSize).
 		WithNumMemtables(2).
@@ -247,7 +249,9 @@ func openDB(dir string, logger *slog.Logger) (db *bdb.DB, err error) {
 		return db, nil
 	case strings.Contains(err.Error(), "Cannot acquire directory lock"):
 		return nil, fmt.Errorf("%w: %w", index.ErrInUse, err)
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+	case strings.Contains(err.Error(), unix.ENOSPC.Error()):
+		return nil, fmt.Errorf("%w: %s", cas.ErrNoSpace, oneLine(err.Error()))
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
 		return nil, err // a rebuild would not help
 	}
 	return nil, fmt.Errorf("%w: %w", errDistrust, err)
@@ -259,10 +263,33 @@ const (
 	blockSize    = 4 << 10
 )
 
-// closeDB closes Badger, which panics on some kinds of damage.
+// flushTime is how long Badger may try to write out what it has in memory when it
+// is closed, once that has failed.
+const flushTime = 3 * time.Second
+
+// closeDB closes Badger, which panics on some kinds of damage, and tries without
+// end to write to a disk that is full. Then it is left as it is: the process is
+// about to end, and what was committed stands in the journal.
 func closeDB(db *bdb.DB) (err error) {
-	defer guard(&err)
-	return db.Close()
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		defer func() { done <- err }()
+		defer guard(&err)
+		err = db.Close()
+	}()
+	tick := time.NewTicker(flushTime)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C:
+			if log, ok := db.Opts().Logger.(*quiet); ok && log.stuck.Load() {
+				return fmt.Errorf("badger cannot write: %w", cas.ErrNoSpace)
+			}
+		}
+	}
 }
 
 func makeDir(dir string) error {
@@ -317,15 +344,26 @@ func missing(err error) bool {
 }
 
 // quiet sends what Badger says to a logger: nobody but a developer wants it.
-type quiet struct{ log *slog.Logger }
+type quiet struct {
+	log   *slog.Logger
+	stuck atomic.Bool // it cannot write out what it has in memory
+}
 
-func (q quiet) say(level slog.Level, format string, args []any) {
+func (q *quiet) say(level slog.Level, format string, args []any) {
 	if q.log.Enabled(context.Background(), level) {
-		q.log.Log(context.Background(), level, "badger", "says", strings.TrimSpace(fmt.Sprintf(format, args...)))
+		q.log.Log(context.Background(), level, "badger", "says", oneLine(fmt.Sprintf(format, args...)))
 	}
 }
 
-func (q quiet) Errorf(format string, args ...any)   { q.say(slog.LevelWarn, format, args) }
-func (q quiet) Warningf(format string, args ...any) { q.say(slog.LevelDebug, format, args) }
-func (q quiet) Infof(format string, args ...any)    { q.say(slog.LevelDebug, format, args) }
-func (q quiet) Debugf(format string, args ...any)   { q.say(slog.LevelDebug, format, args) }
+// oneLine joins the lines of a text of Badger's.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func (q *quiet) Errorf(format string, args ...any) {
+	if strings.HasPrefix(format, "error flushing memtable") {
+		q.stuck.Store(true)
+	}
+	q.say(slog.LevelWarn, format, args)
+}
+func (q *quiet) Warningf(format string, args ...any) { q.say(slog.LevelDebug, format, args) }
+func (q *quiet) Infof(format string, args ...any)    { q.say(slog.LevelDebug, format, args) }
+func (q *quiet) Debugf(format string, args ...any)   { q.say(slog.LevelDebug, format, args) }
