@@ -18,13 +18,14 @@ const (
 	opReaddirplus
 	opStatfs
 	opOther // what would change something
+	opStore // no request: contents that were given ahead
 	opCount
 )
 
 // opNames are the kernel's names of the requests (linux/fuse.h).
 var opNames = [opCount]string{
 	opLookup: "LOOKUP", opForget: "FORGET", opGetattr: "GETATTR", opReadlink: "READLINK", opOpen: "OPEN", opRead: "READ",
-	opFlush: "FLUSH", opOpendir: "OPENDIR", opReaddir: "READDIR", opReaddirplus: "READDIRPLUS", opStatfs: "STATFS", opOther: "OTHER",
+	opFlush: "FLUSH", opOpendir: "OPENDIR", opReaddir: "READDIR", opReaddirplus: "READDIRPLUS", opStatfs: "STATFS", opOther: "OTHER", opStore: "STORE",
 }
 
 type counter struct{ atomic.Uint64 }

@@ -96,6 +96,8 @@ type FS struct {
 	queue              queue
 
 	counts  [opCount]counter
+	prefill prefill
+	scout   *scout
 	lists   *cas.Cache[[]cas.Chunk]
 	objects *cas.Cache[[]byte]
 
@@ -138,6 +140,7 @@ func New(store *snapshot.Store, opt Options) *FS {
 	root := &rootDir{dir: dir{fs: f, id: fuse.FUSE_ROOT_ID}}
 	root.take(virtualIno("root"))
 	f.enter(root)
+	f.scout = newScout(f)
 	f.ctx = local.OnWait(context.Background(), f.slow)
 	return f
 }

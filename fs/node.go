@@ -174,6 +174,11 @@ func (f *FS) dirInTable(slot uint32) *treeDir {
 func (f *FS) node(id uint64) node {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.nodeLocked(id)
+}
+
+// nodeLocked is node for who holds the mutex.
+func (f *FS) nodeLocked(id uint64) node {
 	slot := f.table.find(id)
 	switch {
 	case slot == noSlot:
@@ -209,7 +214,7 @@ func (f *FS) forget(id, lookups uint64) {
 	defer f.mu.Unlock()
 	if slot := f.table.find(id); slot != noSlot {
 		in := f.table.slot(slot)
-		if in.refs -= min(in.refs, lookups); in.refs == 0 {
+		if in.refs -= uint32(min(uint64(in.refs), lookups)); in.refs == 0 {
 			f.table.remove(slot)
 		}
 		return

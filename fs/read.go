@@ -13,12 +13,16 @@ import (
 func (f *FS) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	f.count(opRead)
 	off := int64(in.Offset)
-	switch n := f.node(in.NodeId).(type) {
+	switch n := f.reading(in.NodeId).(type) {
 	case *treeNode:
 		if n.kind != tree.File {
 			return nil, fuse.EINVAL
 		}
-		return f.readBlob(in.NodeId, cas.Files, cas.Blob{Hash: n.hash, Size: int64(n.size)}, off, buf)
+		result, status := f.readBlob(in.NodeId, cas.Files, cas.Blob{Hash: n.hash, Size: int64(n.size)}, off, buf)
+		if status == fuse.OK && off == 0 && n.small() && f.conn != nil {
+			f.follow(n, in.Caller.Pid)
+		}
+		return result, status
 	case *blobFile:
 		return f.readBlob(in.NodeId, n.ns, n.blob, off, buf)
 	case *bytesFile:
@@ -58,7 +62,7 @@ func (f *FS) content(ns cas.Namespace, blob cas.Blob, off int64, buf []byte) ([]
 	if !blob.Chunked() {
 		if off == 0 && size <= int64(len(buf)) {
 			// All of it at once: it will not be asked for again.
-			return f.readObject(key, size, buf[:0])
+			return f.smallContent(key, size, buf)
 		}
 		data, err := f.object(key, size)
 		return part(data, off, len(buf)), err

@@ -50,10 +50,12 @@ type inode struct {
 	id        uint64 // 0: the slot is free
 	at        place
 	ino       uint64
-	refs      uint64
 	size      uint64
 	hash      cas.Hash
 	mtimeSec  int64
+	dir       uint32 // slot of the directory that it was listed in last; 0: none
+	position  uint32 // there
+	refs      uint32
 	mtimeNsec uint32
 	uid, gid  uint32
 	nlink     uint32
@@ -62,6 +64,7 @@ type inode struct {
 	kind      tree.Kind
 	flags     tree.Flags
 	odd       bool // it is in extras
+	given     bool // the kernel was given its content
 }
 
 // extra is what few entries have.

@@ -72,13 +72,17 @@ func (s *source) narrowed(e tree.Entry) uint32 {
 
 // node returns the node of an entry of the directory, with one reference more.
 func (d *treeDir) node(e tree.Entry) node {
-	at := d.at.below(e.Name)
-	m := d.source.meta(e)
+	at, m := d.identity(e)
 	if e.Kind == tree.Dir {
 		return d.source.fs.dirNode(d.id, e.Name, d.source, at, &m)
 	}
-	at = d.source.linked(at, &m)
 	return d.source.fs.fileNode(at, &m)
+}
+
+// identity returns what decides about an entry's node.
+func (d *treeDir) identity(e tree.Entry) (place, meta) {
+	m := d.source.meta(e)
+	return d.source.linked(d.at.below(e.Name), &m), m
 }
 
 // linked returns the place that decides about a file's node: its own, or for
@@ -92,11 +96,10 @@ func (s *source) linked(at place, m *meta) place {
 	return g.at
 }
 
-// ino returns the inode number of an entry, unless another one had it first.
+// inoOf returns the inode number of an entry, unless another one had it first.
 func (d *treeDir) inoOf(e tree.Entry) uint64 {
-	at := d.at.below(e.Name)
-	m := d.source.meta(e)
-	return m.ino(d.source.linked(at, &m))
+	at, m := d.identity(e)
+	return m.ino(at)
 }
 
 // open opens the directory object.
@@ -132,6 +135,7 @@ func (d *treeDir) list(off uint64, plus bool, add func(listed) bool) error {
 		entry := listed{name: e.Name, off: off, mode: fileType(e.Kind)}
 		if plus {
 			entry.node = d.node(e)
+			d.source.fs.listedAt(entry.node.nodeID(), d.id, off-1)
 		} else {
 			entry.ino = d.inoOf(e)
 		}
