@@ -66,7 +66,7 @@ func (m *Mount) attach(opt Options) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(fd, proto, m.log, m.scout.work)
+	c, err := newConn(fd, proto, m.log, m.scout.idle)
 	if err != nil {
 		return nil, errors.Join(err, Unmount(m.mountpoint, true))
 	}

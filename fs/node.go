@@ -71,6 +71,11 @@ func (n *treeNode) valid() time.Duration { return forever }
 // blockSize is what stat(2) recommends for reads, in bytes.
 const blockSize = 128 << 10
 
+// dirBlockSize is the same for directories. The C library takes a buffer of that
+// size for a listing, of 32 KiB at least, and the kernel as many pages for each
+// request.
+const dirBlockSize = 4 << 10
+
 // fileType returns the S_IF... bits of a kind.
 func fileType(k tree.Kind) uint32 {
 	switch k {

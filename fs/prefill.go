@@ -220,24 +220,21 @@ func (f *FS) give(files []found) {
 			continue
 		}
 		m := &files[i].m
-		data, err := f.smallContent(cas.Key{NS: cas.Files, Hash: m.Hash}, int64(m.Size), buf)
-		if err != nil {
-			return // who reads it is told
+		key := cas.Key{NS: cas.Files, Hash: m.Hash}
+		data, ready := f.scout.take(key)
+		if !ready {
+			var err error
+			if buf, err = f.readObject(key, int64(m.Size), buf[:0]); err != nil {
+				return // who reads it is told
+			}
+			data = buf
 		}
-		buf = data
-		if status := f.conn.storeContent(id, data); status != fuse.OK {
+		status := f.conn.storeContent(id, data)
+		if status != fuse.OK {
 			return // the kernel has no room, or has forgotten it
 		}
 		f.count(opStore)
 	}
-}
-
-// smallContent returns the content of a small file, in buf or elsewhere.
-func (f *FS) smallContent(key cas.Key, size int64, buf []byte) ([]byte, error) {
-	if data, ok := f.scout.take(key); ok {
-		return data, nil
-	}
-	return f.readObject(key, size, buf[:0])
 }
 
 // toGive returns the node id of a small file that the kernel knows and was not

@@ -62,7 +62,10 @@ func (f *FS) content(ns cas.Namespace, blob cas.Blob, off int64, buf []byte) ([]
 	if !blob.Chunked() {
 		if off == 0 && size <= int64(len(buf)) {
 			// All of it at once: it will not be asked for again.
-			return f.smallContent(key, size, buf)
+			if data, ok := f.scout.take(key); ok {
+				return data, nil
+			}
+			return f.readObject(key, size, buf[:0])
 		}
 		data, err := f.object(key, size)
 		return part(data, off, len(buf)), err

@@ -218,6 +218,9 @@ func (in *inode) attr(out *fuse.Attr) {
 	out.Ctime, out.Ctimensec = out.Mtime, out.Mtimensec
 	out.Atime, out.Atimensec = out.Mtime, out.Mtimensec
 	out.Blksize = blockSize
+	if in.kind == tree.Dir {
+		out.Blksize = dirBlockSize
+	}
 }
 
 // buckets find inodes by number: the heads of lists that go through

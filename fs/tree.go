@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -127,6 +128,8 @@ func (d *treeDir) list(off uint64, plus bool, add func(listed) bool) error {
 	if err != nil || off >= uint64(obj.Len()) {
 		return err
 	}
+	var dirs []cas.Hash
+	defer func() { d.source.fs.scout.listed(dirs) }()
 	for e, err := range obj.Entries(d.source.fs.ctx, int(off)) {
 		if err != nil {
 			return err
@@ -136,6 +139,9 @@ func (d *treeDir) list(off uint64, plus bool, add func(listed) bool) error {
 		if plus {
 			entry.node = d.node(e)
 			d.source.fs.listedAt(entry.node.nodeID(), d.id, off-1)
+			if e.Kind == tree.Dir {
+				dirs = append(dirs, e.Hash)
+			}
 		} else {
 			entry.ino = d.inoOf(e)
 		}

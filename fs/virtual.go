@@ -97,7 +97,7 @@ func (d *dir) dirAttr(out *fuse.Attr, mtime time.Time) {
 	out.Nlink = 1 // as on file systems that do not count: find(1) then looks for itself
 	out.Owner = fuse.Owner{Uid: d.fs.uid, Gid: d.fs.gid}
 	setTimes(out, mtime)
-	out.Blksize = blockSize
+	out.Blksize = dirBlockSize
 }
 
 func setTimes(out *fuse.Attr, t time.Time) { out.SetTimes(&t, &t, &t) }
