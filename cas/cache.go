@@ -53,6 +53,13 @@ func (c *Cache[V]) Get(key Key, load func() (V, error)) (V, error) {
 	return loaded.(V), nil
 }
 
+// Has reports whether something is kept for key.
+func (c *Cache[V]) Has(key Key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lru.Contains(key)
+}
+
 func (c *Cache[V]) kept(key Key) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,6 +29,7 @@ import (
 // another worker takes the lead.
 type conn struct {
 	fd    int // of /dev/fuse, non-blocking
+	fs    *FS
 	proto *fuse.ProtocolServer
 	log   *slog.Logger
 	idle  func() bool // does a bit of work that nobody waits for; false: there is none
@@ -62,8 +63,8 @@ const (
 
 // newConn takes over the descriptor of a new mount and answers the kernel's first
 // request, which settles the protocol.
-func newConn(fd int, proto *fuse.ProtocolServer, log *slog.Logger, idle func() bool) (*conn, error) {
-	c := &conn{fd: fd, proto: proto, log: log, idle: idle, latency: newLatency(log)}
+func newConn(fd int, fs *FS, proto *fuse.ProtocolServer) (*conn, error) {
+	c := &conn{fd: fd, fs: fs, proto: proto, log: fs.log, idle: fs.scout.idle, latency: newLatency(fs.log)}
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, errors.Join(&os.SyscallError{Syscall: "fcntl", Err: err}, unix.Close(fd))
 	}
@@ -147,6 +148,7 @@ func (c *conn) end() {
 type worker struct {
 	*conn
 	in, out []byte
+	reply   reply
 }
 
 func newWorker(c *conn) *worker {
@@ -206,8 +208,6 @@ func (c *conn) lead(in []byte) (int, unix.Errno) {
 		} else if !awake || time.Now().After(until) {
 			return c.sleep(in)
 		}
-		// The program that was answered may have its turn on this very processor.
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 }
 
@@ -240,8 +240,22 @@ func (c *conn) read(in []byte) (int, unix.Errno) {
 	return int(n), errno
 }
 
+// The kernel's numbers of the requests that are answered here.
+const (
+	opcodeRead      = 15
+	opcodeInterrupt = 36
+)
+
 // answer handles the request of n bytes in w.in.
 func (w *worker) answer(n int) unix.Errno {
+	if in := (*fuse.ReadIn)(unsafe.Pointer(unsafe.SliceData(w.in))); n >= int(unsafe.Sizeof(*in)) && in.Opcode == opcodeRead {
+		return w.answerRead(in)
+	}
+	if in := (*fuse.InHeader)(unsafe.Pointer(unsafe.SliceData(w.in))); in.Opcode == opcodeInterrupt {
+		// The kernel does not send another one. Local reads are short, and a reader
+		// whom a signal meets would get a random EIO.
+		return w.send(bytesOf(&fuse.OutHeader{Length: uint32(unsafe.Sizeof(fuse.OutHeader{})), Unique: in.Unique, Status: -int32(unix.ENOSYS)}))
+	}
 	size, status := w.proto.HandleRequest([][]byte{w.in[:n]}, [][]byte{w.out})
 	if status != fuse.OK {
 		return unix.Errno(status)
@@ -249,8 +263,30 @@ func (w *worker) answer(n int) unix.Errno {
 	if size == 0 {
 		return 0 // some requests have no answer
 	}
-	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(w.fd), uintptr(unsafe.Pointer(unsafe.SliceData(w.out))), uintptr(size))
+	return w.send(w.out[:size])
+}
+
+// send writes an answer. The call does not wait, so the scheduler need not know.
+func (w *worker) send(b []byte) unix.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(w.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	return errno
+}
+
+// answerRead sends what was read from where it is.
+func (w *worker) answerRead(in *fuse.ReadIn) unix.Errno {
+	header := fuse.OutHeader{Unique: in.Unique}
+	w.reply.add(bytesOf(&header))
+	defer w.reply.done(w.fs)
+	if status := w.fs.read(in, w.out[:min(in.Size, maxRequest)], &w.reply); status != fuse.OK {
+		header.Status, w.reply.parts = -int32(status), w.reply.parts[:1]
+	}
+	for _, p := range w.reply.parts {
+		header.Length += uint32(len(p))
+	}
+	if _, err := unix.Writev(w.fd, w.reply.parts); err != nil {
+		return err.(unix.Errno)
+	}
+	return 0
 }
 
 // notify sends the kernel a message that it did not ask for: a code, a fixed

@@ -17,6 +17,8 @@ const (
 	opReaddir
 	opReaddirplus
 	opStatfs
+	opGetxattr
+	opListxattr
 	opOther // what would change something
 	opStore // no request: contents that were given ahead
 	opCount
@@ -25,7 +27,7 @@ const (
 // opNames are the kernel's names of the requests (linux/fuse.h).
 var opNames = [opCount]string{
 	opLookup: "LOOKUP", opForget: "FORGET", opGetattr: "GETATTR", opReadlink: "READLINK", opOpen: "OPEN", opRead: "READ",
-	opFlush: "FLUSH", opOpendir: "OPENDIR", opReaddir: "READDIR", opReaddirplus: "READDIRPLUS", opStatfs: "STATFS", opOther: "OTHER", opStore: "STORE",
+	opFlush: "FLUSH", opOpendir: "OPENDIR", opReaddir: "READDIR", opReaddirplus: "READDIRPLUS", opStatfs: "STATFS", opGetxattr: "GETXATTR", opListxattr: "LISTXATTR", opOther: "OTHER", opStore: "STORE",
 }
 
 type counter struct{ atomic.Uint64 }

@@ -44,6 +44,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -78,6 +79,7 @@ const objectCache = 64 << 20
 // Options of a mount. The zero value works.
 type Options struct {
 	AllowOther bool         // users other than the one who mounts may enter (see [FS.private])
+	XAttrs     bool         // serve extended attributes
 	Threads    []string     // ids; only these are there; none: all
 	Logger     *slog.Logger // nil discards
 }
@@ -90,16 +92,19 @@ type FS struct {
 	uid, gid           uint32          // of the process that mounts
 	root               bool            // it is root: owners are shown as saved
 	allowOther         bool            // other users may enter
+	xattrs             bool            // they are served
 	only               map[string]bool // ids of the threads that show; nil: all
 	started            time.Time
 	calendar           calendar
 	queue              queue
 
-	counts  [opCount]counter
-	prefill prefill
-	scout   *scout
-	lists   *cas.Cache[[]cas.Chunk]
-	objects *cas.Cache[[]byte]
+	counts   [opCount]counter
+	prefill  prefill
+	scout    *scout
+	lists    *cas.Cache[[]cas.Chunk]
+	objects  *objects
+	streams  streams
+	decoding atomic.Int32 // objects that are decoded ahead
 
 	mu    sync.Mutex
 	table table               // nodes of saved trees
@@ -128,10 +133,10 @@ func New(store *snapshot.Store, opt Options) *FS {
 		gid:           uint32(os.Getegid()),
 		root:          os.Geteuid() == 0,
 		allowOther:    opt.AllowOther,
+		xattrs:        opt.XAttrs,
 		only:          setOf(opt.Threads),
 		started:       time.Now(),
 		lists:         cas.NewCache(objectCache/4, func(c []cas.Chunk) int64 { return int64(len(c)) * 48 }),
-		objects:       cas.NewCache(objectCache, func(b []byte) int64 { return int64(len(b)) }),
 		table:         newTable(),
 		nodes:         map[uint64]kept{},
 		taken:         map[uint64]struct{}{},
@@ -141,7 +146,8 @@ func New(store *snapshot.Store, opt Options) *FS {
 	root.take(virtualIno("root"))
 	f.enter(root)
 	f.scout = newScout(f)
-	f.ctx = local.OnWait(context.Background(), f.slow)
+	f.objects = newObjects(objectCache, f.loadObject)
+	f.ctx = local.ByChecksum(local.OnWait(context.Background(), f.slow))
 	return f
 }
 

@@ -41,6 +41,7 @@ func (m *Mount) start(opt Options) error {
 		return fmt.Errorf("mount at %s: %w", tree.Quote(m.mountpoint), err)
 	}
 	m.conn = conn
+	m.raiseReadAhead()
 	go func() {
 		defer close(m.done)
 		conn.serve()
@@ -66,7 +67,7 @@ func (m *Mount) attach(opt Options) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(fd, proto, m.log, m.scout.idle)
+	c, err := newConn(fd, m.FS, proto)
 	if err != nil {
 		return nil, errors.Join(err, Unmount(m.mountpoint, true))
 	}

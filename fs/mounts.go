@@ -61,7 +61,7 @@ func (m *Mounts) Mount(ctx context.Context, req snapshot.MountRequest) error {
 		}
 	}
 	at := filepath.Clean(req.Mountpoint)
-	opt := Options{AllowOther: req.AllowOther, Threads: req.Threads, Logger: m.log.With("mountpoint", at)}
+	opt := Options{AllowOther: req.AllowOther, XAttrs: req.XAttrs, Threads: req.Threads, Logger: m.log.With("mountpoint", at)}
 	mount := prepare(m.store, at, opt)
 	if err := m.reserve(ctx, mount); err != nil {
 		return err

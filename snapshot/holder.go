@@ -88,6 +88,7 @@ type MountRequest struct {
 	// carry.
 	Bytes      []byte   `json:"mountpointBytes,omitempty"`
 	AllowOther bool     `json:"allowOther,omitempty"` // users other than the one who mounts may enter
+	XAttrs     bool     `json:"xattrs,omitempty"`     // serve extended attributes
 	Threads    []string `json:"threads,omitempty"`    // ids; only these show; none: all
 }
 

@@ -77,6 +77,19 @@ func pays(packed, plain int) bool { return packed <= plain-plain/10 }
 // decode appends the object of r to dst and proves it against its name.
 func (r record) decode(dst []byte) ([]byte, error) {
 	start := len(dst)
+	dst, err := r.unpack(dst)
+	if err == nil {
+		err = r.prove(dst[start:])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return dst, nil
+}
+
+// unpack appends the object of r to dst.
+func (r record) unpack(dst []byte) ([]byte, error) {
+	start := len(dst)
 	switch r.encoding {
 	case cas.Raw:
 		dst = append(dst, r.payload...)
@@ -92,8 +105,16 @@ func (r record) decode(dst []byte) ([]byte, error) {
 			return nil, fmt.Errorf("%s: %v: %w", r.key, err, cas.ErrCorrupt)
 		}
 	}
-	if plain := dst[start:]; len(plain) != int(r.plain) || r.kind.Sum(plain) != r.key.Hash {
-		return nil, fmt.Errorf("%s: bytes do not match the name: %w", r.key, cas.ErrCorrupt)
+	if len(dst)-start != int(r.plain) {
+		return nil, fmt.Errorf("%s: %d bytes where %d were stored: %w", r.key, len(dst)-start, r.plain, cas.ErrCorrupt)
 	}
 	return dst, nil
+}
+
+// prove compares an object with its name.
+func (r record) prove(plain []byte) error {
+	if r.kind.Sum(plain) != r.key.Hash {
+		return fmt.Errorf("%s: bytes do not match the name: %w", r.key, cas.ErrCorrupt)
+	}
+	return nil
 }

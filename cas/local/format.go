@@ -73,12 +73,41 @@ func (r record) append(b []byte) []byte {
 // checksum is compared only when check is set: a reader that hashes the object
 // anyway can do without.
 func parseRecord(b []byte, check bool) (record, error) {
-	bad := func(what string) (record, error) { return record{}, fmt.Errorf("record: %s: %w", what, cas.ErrCorrupt) }
+	r, err := parseHeader(b)
+	if err != nil {
+		return record{}, err
+	}
+	stored := binary.LittleEndian.Uint32(b[24:])
+	if uint64(len(b)-recordHeader) < uint64(stored) {
+		return record{}, badRecord("cut short")
+	}
+	r.payload = b[recordHeader : recordHeader+int(stored)]
+	if check {
+		if err := checkSum(b, r.payload); err != nil {
+			return record{}, err
+		}
+	}
+	return r, nil
+}
+
+// checkSum compares a record's header and payload with its checksum.
+func checkSum(header, payload []byte) error {
+	sum := crc32.Update(crc32.Checksum(header[:60], castagnoli), castagnoli, payload)
+	if sum != binary.LittleEndian.Uint32(header[60:]) {
+		return badRecord("checksum differs")
+	}
+	return nil
+}
+
+func badRecord(what string) error { return fmt.Errorf("record: %s: %w", what, cas.ErrCorrupt) }
+
+// parseHeader reads a record without its payload.
+func parseHeader(b []byte) (record, error) {
 	if len(b) < recordHeader || string(b[:4]) != recordMagic {
-		return bad("bad header")
+		return record{}, badRecord("bad header")
 	}
 	if b[4] != packVersion || b[7]|b[9]|b[10]|b[11] != 0 || binary.LittleEndian.Uint64(b[12:]) != 0 {
-		return bad("version, domain, dictionary or encryption that this snapfs does not know")
+		return record{}, badRecord("version, domain, dictionary or encryption that this snapfs does not know")
 	}
 	r := record{
 		key:      cas.Key{NS: cas.Namespace(b[6]), Hash: cas.Hash(b[28:60])},
@@ -86,19 +115,8 @@ func parseRecord(b []byte, check bool) (record, error) {
 		encoding: cas.Encoding(b[8]),
 		plain:    binary.LittleEndian.Uint32(b[20:]),
 	}
-	stored := binary.LittleEndian.Uint32(b[24:])
-	if !validObject(r.key.NS, r.kind, r.encoding, r.plain, stored) {
-		return bad("bad kind, namespace, encoding or length")
-	}
-	if uint64(len(b)-recordHeader) < uint64(stored) {
-		return bad("cut short")
-	}
-	r.payload = b[recordHeader : recordHeader+int(stored)]
-	if check {
-		sum := crc32.Update(crc32.Checksum(b[:60], castagnoli), castagnoli, r.payload)
-		if sum != binary.LittleEndian.Uint32(b[60:]) {
-			return bad("checksum differs")
-		}
+	if !validObject(r.key.NS, r.kind, r.encoding, r.plain, binary.LittleEndian.Uint32(b[24:])) {
+		return record{}, badRecord("bad kind, namespace, encoding or length")
 	}
 	return r, nil
 }

@@ -148,6 +148,8 @@ func TestDamageIsFound(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, cas.ErrCorrupt, "byte %d", i)
 			}
+			_, err = s.Read(ByChecksum(t.Context()), o.Key, nil)
+			require.ErrorIs(t, err, cas.ErrCorrupt, "byte %d", i)
 			problems, _, err := VerifyPack(t.Context(), dir, at.Pack)
 			require.NoError(t, err)
 			require.NotEmpty(t, problems, "byte %d", i)
@@ -160,6 +162,33 @@ func TestDamageIsFound(t *testing.T) {
 		_, err = s.Read(t.Context(), o.Key, nil)
 		require.ErrorIs(t, err, cas.ErrNotFound)
 		require.ErrorContains(t, err, at.Pack.String())
+	}
+}
+
+// TestLongRawObject: one that is read to where it is wanted is proved like any
+// other.
+func TestLongRawObject(t *testing.T) {
+	s, index := newStore(t, Options{})
+	o := cas.NewObject(cas.Files, cas.Data, castest.Noise(5, longRaw+777))
+	castest.Put(t, s, o)
+	at := index.at[o.Key]
+	require.Equal(t, cas.Raw, at.Encoding)
+	path := packPath(index.dir, at.Pack)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, ctx := range []context.Context{t.Context(), ByChecksum(t.Context()), OnWait(t.Context(), func() {})} {
+		got, err := s.Read(ctx, o.Key, []byte("before"))
+		require.NoError(t, err)
+		require.Equal(t, append([]byte("before"), o.Data...), got)
+		for _, i := range []int{0, 5, 8, 21, 25, 30, 64, 65, 20_000, recordHeader + int(at.Stored) - 1} {
+			damaged := bytes.Clone(whole)
+			damaged[int(at.Offset)+i] ^= 0x10
+			require.NoError(t, os.WriteFile(path, damaged, 0o600))
+			got, err := s.Read(ctx, o.Key, nil)
+			require.ErrorIs(t, err, cas.ErrCorrupt, "byte %d", i)
+			require.Nil(t, got)
+		}
+		require.NoError(t, os.WriteFile(path, whole, 0o600))
 	}
 }
 

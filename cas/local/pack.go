@@ -11,8 +11,22 @@ import (
 	"github.com/snapfs/snapfs/cas"
 )
 
-// waitKey is for [OnWait].
-type waitKey struct{}
+// Keys of contexts.
+type (
+	waitKey     struct{} // for [OnWait]
+	checksumKey struct{} // for [ByChecksum]
+)
+
+// ByChecksum returns a context whose reads prove that an object's bytes are those
+// that were stored by the checksum of its record (CRC32C, which has the object's
+// name in it too), not by hashing them again, which takes ten times as long. What
+// has become damaged shows either way.
+func ByChecksum(ctx context.Context) context.Context {
+	return context.WithValue(ctx, checksumKey{}, true)
+}
+
+// byChecksum reports whether ctx was made by [ByChecksum].
+func byChecksum(ctx context.Context) bool { return ctx.Value(checksumKey{}) != nil }
 
 // OnWait returns a context whose reads call fn before they wait for a disk. Who
 // answers many requests in one thread needs to know.
@@ -38,23 +52,28 @@ func openRead(dir string, id cas.PackID) (*pack, error) {
 	return &pack{File: f, raw: raw}, nil
 }
 
-// readAt is [os.File.ReadAt] that calls the function of [OnWait] if the kernel
+// readAt fills the parts, one after the other, like [os.File.ReadAt]. It calls the function of [OnWait] if the kernel
 // does not have the bytes, or cannot tell.
-func (p *pack) readAt(ctx context.Context, b []byte, off int64) (int, error) {
-	wait, ok := ctx.Value(waitKey{}).(func())
-	if !ok {
-		return p.ReadAt(b, off)
+func (p *pack) readAt(ctx context.Context, parts [][]byte, off int64) (n int, err error) {
+	if wait, ok := ctx.Value(waitKey{}).(func()); ok {
+		if cerr := p.raw.Control(func(fd uintptr) { n, err = unix.Preadv2(int(fd), parts, off, unix.RWF_NOWAIT) }); cerr != nil {
+			return 0, cerr
+		}
+		size := 0
+		for _, b := range parts {
+			size += len(b)
+		}
+		if err == nil && n == size {
+			return n, nil
+		}
+		wait()
 	}
-	n := 0
-	var err error
-	if cerr := p.raw.Control(func(fd uintptr) { n, err = unix.Preadv2(int(fd), [][]byte{b}, off, unix.RWF_NOWAIT) }); cerr != nil {
-		return 0, cerr
+	n = 0
+	for _, b := range parts {
+		more, err := p.ReadAt(b, off+int64(n))
+		if n += more; err != nil {
+			return n, err
+		}
 	}
-	if err == nil && n == len(b) {
-		return n, nil
-	}
-	wait()
-	n = max(n, 0)
-	more, err := p.ReadAt(b[n:], off+int64(n))
-	return n + more, err
+	return n, nil
 }

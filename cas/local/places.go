@@ -40,8 +40,9 @@ type contents struct {
 
 // A spot is where an object lies. Of its name it has eight bytes only.
 type spot struct {
-	prefix         uint64
-	offset, stored uint32
+	prefix uint64
+	offset uint32
+	stored uint32 // twice, and one more if it is not raw
 }
 
 const spotSize = 16
@@ -59,7 +60,8 @@ func (p *places) find(k cas.Key) (cas.Location, bool) {
 			continue
 		}
 		p.raise(i)
-		return cas.Location{Pack: c.pack, Offset: c.spots[j].offset, Stored: c.spots[j].stored}, true
+		s := c.spots[j]
+		return cas.Location{Pack: c.pack, Offset: s.offset, Stored: s.stored / 2, Encoding: cas.Encoding(s.stored % 2)}, true
 	}
 	return cas.Location{}, false
 }
@@ -105,7 +107,7 @@ func (p *places) learn(f *os.File, pack cas.PackID) {
 	}
 	c := &contents{pack: pack, spots: make([]spot, len(objects))}
 	for i, o := range objects {
-		c.spots[i] = spot{prefix: prefixOf(o.Key), offset: o.Location.Offset, stored: o.Location.Stored}
+		c.spots[i] = spot{prefix: prefixOf(o.Key), offset: o.Location.Offset, stored: 2*o.Location.Stored + uint32(min(o.Location.Encoding, 1))}
 	}
 	slices.SortFunc(c.spots, func(a, b spot) int { return cmp.Compare(a.prefix, b.prefix) })
 	p.mu.Lock()

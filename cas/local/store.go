@@ -6,6 +6,7 @@ import (
 	"fmt"
 	iofs "io/fs"
 	"os"
+	"slices"
 	"sync"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -154,8 +155,14 @@ func (s *Store) readAt(ctx context.Context, key cas.Key, at cas.Location, dst []
 	return out, err
 }
 
+// longRaw is how long a payload is that is read to where it is wanted, in bytes.
+const longRaw = 32 << 10
+
 // read reads an object that may lie at a place.
 func (s *Store) read(ctx context.Context, key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
+	if at.Encoding == cas.Raw && at.Stored >= longRaw {
+		return s.readRaw(ctx, key, at, dst)
+	}
 	buf := s.bufs.Get().(*[]byte)
 	defer s.bufs.Put(buf)
 	n := recordHeader + int(at.Stored)
@@ -166,24 +173,58 @@ func (s *Store) read(ctx context.Context, key cas.Key, at cas.Location, dst []by
 	if err := s.readPack(ctx, at, b); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	return decodeRecord(key, at, b, dst)
+	return decodeRecord(key, at, b, dst, byChecksum(ctx))
 }
 
-// decodeRecord appends the object of the record in b to dst.
-func decodeRecord(key cas.Key, at cas.Location, b, dst []byte) ([]byte, error) {
-	r, err := parseRecord(b, false)
+// readRaw is read for a payload that is the object itself.
+func (s *Store) readRaw(ctx context.Context, key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
+	start, end := len(dst), len(dst)+int(at.Stored)
+	dst = slices.Grow(dst, int(at.Stored))[:end]
+	var head [recordHeader]byte
+	if err := s.readPack(ctx, at, head[:], dst[start:]); err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	r, err := parseHeader(head[:])
+	r.payload = dst[start:]
+	if err == nil && (r.key != key || r.encoding != cas.Raw || r.plain != at.Stored) {
+		err = fmt.Errorf("another object lies in its place: %w", cas.ErrCorrupt)
+	}
+	switch {
+	case err != nil:
+	case byChecksum(ctx):
+		err = checkSum(head[:], r.payload)
+	default:
+		err = r.prove(r.payload)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return dst, nil
+}
+
+// decodeRecord appends the object of the record in b to dst. It is proved by the
+// record's checksum or by its own name.
+func decodeRecord(key cas.Key, at cas.Location, b, dst []byte, checksum bool) ([]byte, error) {
+	r, err := parseRecord(b, checksum)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	if r.key != key || len(r.payload) != int(at.Stored) {
 		return nil, fmt.Errorf("%s: another object lies in its place: %w", key, cas.ErrCorrupt)
 	}
+	if checksum {
+		return r.unpack(dst)
+	}
 	return r.decode(dst)
 }
 
-// readPack fills b from a pack. A file that was closed under the read because
-// others were needed more is opened again.
-func (s *Store) readPack(ctx context.Context, at cas.Location, b []byte) error {
+// readPack fills the parts from a pack, one after the other. A file that was
+// closed under the read because others were needed more is opened again.
+func (s *Store) readPack(ctx context.Context, at cas.Location, parts ...[]byte) error {
+	size := 0
+	for _, b := range parts {
+		size += len(b)
+	}
 	for {
 		p, ok := s.packs.Get(at.Pack)
 		if !ok {
@@ -196,9 +237,9 @@ func (s *Store) readPack(ctx context.Context, at cas.Location, b []byte) error {
 				p = old
 			}
 		}
-		n, err := p.readAt(ctx, b, int64(at.Offset))
+		n, err := p.readAt(ctx, parts, int64(at.Offset))
 		switch {
-		case n == len(b):
+		case n == size:
 			return nil
 		case errors.Is(err, os.ErrClosed):
 			continue

@@ -49,6 +49,7 @@ type configLimits struct {
 
 type configMount struct {
 	AllowOther *bool `yaml:"allowOther"`
+	XAttrs     *bool `yaml:"xattrs"`
 }
 
 // A setting can come from a flag, a variable, a file, or be left at its default,
@@ -73,13 +74,16 @@ var settings = []setting{
 	{key: "compression", flag: "compression", env: "SNAPFS_COMPRESSION", fallback: "auto", check: checkCompression, file: func(f *configFile) *string { return f.Compression }},
 	{key: "limits.maxFileSize", flag: "max-file-size", check: checkBytes, file: func(f *configFile) *string { return f.Limits.MaxFileSize }},
 	{key: "limits.maxSize", flag: "max-size", check: checkBytes, file: func(f *configFile) *string { return f.Limits.MaxSize }},
-	{key: "mount.allowOther", flag: "allow-other", fallback: "false", file: func(f *configFile) *string {
-		if f.Mount.AllowOther == nil {
-			return nil
-		}
-		s := strconv.FormatBool(*f.Mount.AllowOther)
-		return &s
-	}},
+	{key: "mount.allowOther", flag: allowOtherFlag, fallback: "false", file: func(f *configFile) *string { return boolText(f.Mount.AllowOther) }},
+	{key: "mount.xattrs", flag: xattrsFlag, fallback: "false", file: func(f *configFile) *string { return boolText(f.Mount.XAttrs) }},
+}
+
+func boolText(b *bool) *string {
+	if b == nil {
+		return nil
+	}
+	s := strconv.FormatBool(*b)
+	return &s
 }
 
 func checkCompression(s string) error {

@@ -18,6 +18,7 @@ import (
 // Flags that a daemon in the background is given again.
 const (
 	allowOtherFlag  = "allow-other"
+	xattrsFlag      = "xattrs"
 	mountThreadFlag = "thread"
 )
 
@@ -28,6 +29,7 @@ var mountCommand = &cli.Command{
 	Flags: []cli.Flag{
 		&cli.BoolFlag{Name: "foreground", Usage: "stay, and end with the mount"},
 		&cli.BoolFlag{Name: allowOtherFlag, Usage: "let other users enter; a thread's directory is its owner's"},
+		&cli.BoolFlag{Name: xattrsFlag, Usage: "show extended attributes, which makes listings slow"},
 		&cli.StringSliceFlag{KeepSpace: true, Name: mountThreadFlag, Usage: "only this thread's `ID` is there; may be repeated"},
 		&cli.IntFlag{Name: readyFlag, Hidden: true},
 	},
@@ -93,13 +95,13 @@ func mountRequest(c *cli.Context) (snapshot.MountRequest, error) {
 
 // request is what the flags say about a mount.
 func request(c *cli.Context, mountpoint string) snapshot.MountRequest {
-	return snapshot.MountRequest{Mountpoint: mountpoint, AllowOther: c.Bool(allowOtherFlag), Threads: c.StringSlice(mountThreadFlag)}
+	return snapshot.MountRequest{Mountpoint: mountpoint, AllowOther: c.Bool(allowOtherFlag), XAttrs: c.Bool(xattrsFlag), Threads: c.StringSlice(mountThreadFlag)}
 }
 
 // again are the arguments that make the same request of another process of this
 // program, whatever its configuration says.
 func again(req snapshot.MountRequest) []string {
-	args := []string{fmt.Sprintf("--%s=%t", allowOtherFlag, req.AllowOther)}
+	args := []string{fmt.Sprintf("--%s=%t", allowOtherFlag, req.AllowOther), fmt.Sprintf("--%s=%t", xattrsFlag, req.XAttrs)}
 	for _, id := range req.Threads {
 		args = append(args, "--"+mountThreadFlag+"="+id)
 	}
