@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -155,4 +156,58 @@ func TestParallelReaders(t *testing.T) {
 		})
 	}
 	require.NoError(t, g.Wait())
+}
+
+// TestHugeFile: one of 10 GB, nearly all holes, is listed and read here and there
+// like a small one, and a read costs its chunk only.
+func TestHugeFile(t *testing.T) {
+	const size = 10 << 30
+	d := start(t)
+	ws := shm(t)
+	f, err := os.Create(ws + "/huge")
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(size))
+	want := pattern(9, 3<<20)
+	const at = 6<<30 + 12345
+	_, err = f.WriteAt(want, at)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	cp := d.save(snapshot.SaveOptions{Workspace: ws, Thread: "t"})
+	require.Less(t, cp.NewBytes, int64(5<<20))
+
+	file := dirOf(d.mount(), cp) + "/huge"
+	require.EqualValues(t, size, stat(t, file).Size)
+	before := d.resident()
+	g, err := os.Open(file)
+	require.NoError(t, err)
+	defer g.Close()
+	buf := make([]byte, 8192)
+	for i := range 50 {
+		off := int64(i) * size / 50
+		n, err := g.ReadAt(buf, off)
+		require.NoError(t, err)
+		require.Equal(t, len(buf), n)
+		require.True(t, off > at-8192 && off < at+3<<20 || bytes.Equal(buf, make([]byte, len(buf))), "at %d", off)
+	}
+	_, err = g.ReadAt(buf, at+2<<20)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want[2<<20:][:len(buf)], buf))
+	n, err := g.ReadAt(buf, size-100)
+	require.ErrorIs(t, err, io.EOF)
+	require.Equal(t, 100, n)
+	require.Less(t, d.resident()-before, int64(24<<20))
+}
+
+// TestStandardLibrary has it check that a checkpoint is a file system as it should
+// be.
+func TestStandardLibrary(t *testing.T) {
+	d := start(t)
+	ws := many(t)
+	for i := range 5 { // they lead nowhere
+		require.NoError(t, os.Remove(fmt.Sprintf("%s/d%d/link", ws, i)))
+		require.NoError(t, os.Symlink("../d0/e0", fmt.Sprintf("%s/d%d/link", ws, i)))
+	}
+	cp := d.save(snapshot.SaveOptions{Workspace: ws, Thread: "t"})
+	files := dirOf(d.mount(), cp)
+	require.NoError(t, fstest.TestFS(os.DirFS(files), "d0/e0/f0", "d4/e19/f199", "d1/link"))
 }

@@ -15,6 +15,11 @@ wanted=(
 	getfacl:acl
 	fusermount3:fuse3
 	mkfs.ext4:e2fsprogs
+	sqlite3:sqlite3
+	python3:python3
+	node:nodejs
+	rg:ripgrep
+	fdfind:fd-find
 )
 
 packages=()

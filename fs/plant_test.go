@@ -1,0 +1,78 @@
+package fs_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// planted is where a session finds and puts objects.
+type planted struct {
+	snapshot.Session
+	holder snapshot.Holder
+}
+
+func (p planted) Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error) {
+	return p.holder.Locate(ctx, keys)
+}
+
+// plant publishes a tree that never was on a disk: dirs directories with each times
+// perDir small files, which are content(i).
+func (d *daemon) plant(thread string, dirs, perDir int, content func(i int) []byte) snapshot.Checkpoint {
+	t := d.t
+	t.Helper()
+	session, err := d.store.Holder().Begin(t.Context(), snapshot.BeginRequest{Thread: thread})
+	require.NoError(t, err)
+	defer session.Close()
+	blobs := local.New(d.dir, planted{session, d.store.Holder()}, local.Options{})
+	defer blobs.Close()
+	w, err := blobs.NewWriter(t.Context())
+	require.NoError(t, err)
+	defer w.Close()
+	var top, b tree.Builder
+	for dir := range dirs {
+		objects := make([]cas.Object, perDir)
+		for i := range objects {
+			n := dir*perDir + i
+			objects[i] = cas.NewObject(cas.Files, cas.Data, content(n))
+			require.NoError(t, b.Add(tree.Entry{
+				Name: fmt.Sprintf("file-%07d.js", n), Kind: tree.File, Mode: 0o644, Hash: objects[i].Key.Hash, Size: uint64(len(objects[i].Data)), MtimeSec: 1e9 + int64(n),
+			}, tree.Totals{}))
+		}
+		root, segments, err := b.Finish()
+		require.NoError(t, err)
+		require.NoError(t, w.Put(t.Context(), append(objects, segments...)...))
+		require.NoError(t, top.Add(tree.Entry{Name: fmt.Sprintf("dir-%05d", dir), Kind: tree.Dir, Mode: 0o755, Hash: root.Hash}, root.Totals))
+	}
+	root, segments, err := top.Finish()
+	require.NoError(t, err)
+	require.NoError(t, w.Put(t.Context(), segments...))
+	rec := index.Record{
+		ID: "planted-" + thread, Thread: thread, Parent: session.Head(), Reason: index.Manual, Created: time.Now().UnixNano(),
+		Root: index.Root{Tree: root.Hash, Mode: 0o755}, Totals: index.Totals(root.Totals), Consistency: index.PerFile, NewBytes: w.Stats().Stored,
+	}
+	data, err := index.Encode(rec)
+	require.NoError(t, err)
+	obj := cas.NewObject(cas.Records, cas.Data, data)
+	require.NoError(t, w.Put(t.Context(), obj))
+	require.NoError(t, w.Flush(t.Context()))
+	cp, err := session.Publish(t.Context(), snapshot.PublishRequest{Record: obj.Key.Hash})
+	require.NoError(t, err)
+	return cp
+}
+
+// smallFile is the content of the i-th planted file: a third of them are twins.
+func smallFile(i int) []byte {
+	if i%3 == 0 {
+		i %= 300
+	}
+	return fmt.Appendf(nil, "module %d;%*d\n", i, 20+i%900, i*i)
+}
