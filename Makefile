@@ -3,13 +3,14 @@
 # make test    all checks and all tests
 # make check   what needs no run of the tests: gofmt, vet, staticcheck, go.mod
 # make fuzz    every fuzz target for FUZZTIME each
+# make bench   the mount beside the disk below it, restic and borg: a Markdown table
 # make soak    the tests again and again, and long fuzzing: about an hour
 
 FUZZTIME ?= 10s
 SOAKTIME ?= 2m
 SOAKRUNS ?= 5
 
-.PHONY: build demo test check fuzz soak
+.PHONY: build demo test check fuzz bench soak
 
 build:
 	go build -o bin/snapfs ./cmd/snapfs
@@ -30,6 +31,10 @@ check:
 fuzz:
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
+bench:
+	scripts/setup.sh restic borg
+	go run ./scripts/bench
+
 soak:
-	go test -race -count=$(SOAKRUNS) -timeout=0 ./...
+	SNAPFS_LARGE=1 go test -race -count=$(SOAKRUNS) -timeout=0 ./...
 	FUZZTIME=$(SOAKTIME) scripts/fuzz.sh

@@ -22,6 +22,12 @@ wanted=(
 	fdfind:fd-find
 )
 
+# only when asked for
+extra=(restic:restic borg:borgbackup)
+if [ $# -gt 0 ]; then
+	wanted+=("${extra[@]}")
+fi
+
 packages=()
 lacking=()
 for pair in "${wanted[@]}"; do
