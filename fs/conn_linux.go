@@ -197,7 +197,7 @@ func (c *conn) lead(in []byte) (int, unix.Errno) {
 	awake := runtime.GOMAXPROCS(0) > 1 // on a single processor it would be in the way
 	until := time.Now().Add(spin)
 	for {
-		busy := c.idle()
+		busy := awake && c.idle()
 		n, errno := c.read(in)
 		if errno != unix.EAGAIN {
 			c.latency.soon()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"sync"
@@ -204,4 +205,70 @@ func same(f *os.File, want []byte) error {
 		return fmt.Errorf("other bytes: %d where %d are due", n, len(want))
 	}
 	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+}
+
+// TestReadersMeet: what one reader is given ahead another asks for at that very
+// moment. Neither waits for long, and both get the right bytes.
+func TestReadersMeet(t *testing.T) {
+	const dirs, perDir = 20, 100
+	d := start(t)
+	m := d.mount()
+	var meetings int64
+	for round := range 3 {
+		content := func(i int) []byte { return smallFile(i + round*1_000_000) }
+		files := dirOf(m, d.plant(fmt.Sprint("t", round), dirs, perDir, content))
+		name := func(i int) string { return fmt.Sprintf("%s/dir-%05d/file-%07d.js", files, i/perDir, i) }
+		_, err := exec.Command("find", files, "-size", "+100k").Output() // the kernel only gets what it knows
+		require.NoError(t, err)
+		check := func(i int) error {
+			got, err := os.ReadFile(name(i))
+			if err == nil && !bytes.Equal(got, content(i)) {
+				err = fmt.Errorf("file %d has other bytes", i)
+			}
+			return err
+		}
+		var at, done atomic.Int64
+		var g errgroup.Group
+		g.Go(func() error {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			defer done.Store(1)
+			for i := range dirs * perDir {
+				at.Store(int64(i))
+				if err := check(i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		for ahead := range 3 {
+			g.Go(func() error {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				for last := int64(0); done.Load() == 0; {
+					// Seldom, so that the first one is alone for a while.
+					now := at.Load()
+					if now < last+20 {
+						runtime.Gosched()
+						continue
+					}
+					last = now
+					if err := check(min(int(now)+1+4*ahead, dirs*perDir-1)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		finished := make(chan error, 1)
+		go func() { finished <- g.Wait() }()
+		select {
+		case err := <-finished:
+			require.NoError(t, err)
+		case <-time.After(patience):
+			t.Fatal("the readers wait for one another")
+		}
+		meetings = int64(d.requests()["STORE"])
+	}
+	require.NotZero(t, meetings, "nothing was given ahead")
 }
