@@ -3,6 +3,7 @@ package fs
 import (
 	"container/list"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/snapfs/snapfs/cas"
@@ -20,7 +21,7 @@ type objects struct {
 	kept map[cas.Key]*object
 	used list.List // of *object, the last used first
 	size int64     // of those in kept
-	free [][]byte  // by capacity in no order
+	free [][]byte  // the one given up last is the last
 }
 
 // object is a decoded object. What it has may be read until it is released.
@@ -86,6 +87,15 @@ func (o *objects) has(key cas.Key) bool {
 	return ok
 }
 
+// discard forgets an object that nobody uses now.
+func (o *objects) discard(key cas.Key) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if v, ok := o.kept[key]; ok && v.users == 0 {
+		o.drop(v)
+	}
+}
+
 // drop forgets an object; mu is held.
 func (o *objects) drop(v *object) {
 	if v.gone {
@@ -116,10 +126,9 @@ func (o *objects) recycle(v *object) {
 
 // buffer returns an empty buffer for size bytes; mu is held.
 func (o *objects) buffer(size int) []byte {
-	for i, b := range o.free {
+	for i, b := range slices.Backward(o.free) { // the last one is in the processor's cache
 		if cap(b) >= size {
-			last := len(o.free) - 1
-			o.free[i], o.free = o.free[last], o.free[:last]
+			o.free = slices.Delete(o.free, i, i+1)
 			return b
 		}
 	}

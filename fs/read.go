@@ -132,6 +132,9 @@ func (f *FS) chunks(id uint64, key cas.Key, blob cas.Blob, off, n int64, r *repl
 		off, n = off+within, n-within
 	}
 	if inOrder {
+		if i >= behind && !chunks[i-behind].Zeros() {
+			f.objects.discard(cas.Key{NS: key.NS, Hash: chunks[i-behind].Hash})
+		}
 		for _, c := range chunks[min(i, len(chunks)):min(i+runtime.GOMAXPROCS(0), len(chunks))] {
 			if !c.Zeros() {
 				f.ahead(cas.Key{NS: key.NS, Hash: c.Hash}, c.Len)
@@ -140,6 +143,10 @@ func (f *FS) chunks(id uint64, key cas.Key, blob cas.Blob, off, n int64, r *repl
 	}
 	return nil
 }
+
+// behind is how many chunks behind a reader in order one is of no more use. Its
+// memory, which is in the processor's cache, serves for one that is to come.
+const behind = 4
 
 // stretch adds n bytes from off on of an object, which is kept for the reads that
 // follow.

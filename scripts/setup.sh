@@ -23,7 +23,7 @@ wanted=(
 )
 
 # only when asked for
-extra=(restic:restic borg:borgbackup)
+extra=(restic:restic borg:borgbackup,python3-pyfuse3)
 if [ $# -gt 0 ]; then
 	wanted+=("${extra[@]}")
 fi
