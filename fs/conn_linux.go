@@ -36,6 +36,7 @@ type conn struct {
 
 	led     atomic.Bool // somebody is the leader
 	latency latency     // the leader's
+	resting bool        // the leader's: nothing was asked for a while
 
 	mu      sync.Mutex
 	parked  []chan struct{} // of workers that have nothing to do
@@ -64,7 +65,7 @@ const (
 // newConn takes over the descriptor of a new mount and answers the kernel's first
 // request, which settles the protocol.
 func newConn(fd int, fs *FS, proto *fuse.ProtocolServer) (*conn, error) {
-	c := &conn{fd: fd, fs: fs, proto: proto, log: fs.log, idle: fs.scout.idle, latency: newLatency(fs.log)}
+	c := &conn{fd: fd, fs: fs, proto: proto, log: fs.log, idle: fs.idle, latency: newLatency(fs.log)}
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, errors.Join(&os.SyscallError{Syscall: "fcntl", Err: err}, unix.Close(fd))
 	}
@@ -88,7 +89,7 @@ func (c *conn) serve() {
 	c.open.Lock()
 	defer c.open.Unlock()
 	c.closed = true
-	c.latency.later()
+	c.rest()
 	_ = unix.Close(c.fd)
 }
 
@@ -214,9 +215,9 @@ func (c *conn) lead(in []byte) (int, unix.Errno) {
 // sleep waits for the next request.
 func (c *conn) sleep(in []byte) (int, unix.Errno) {
 	for {
-		limit := -1
-		if c.latency.asks() {
-			limit = int(calm.Milliseconds())
+		limit := int(calm.Milliseconds())
+		if c.resting {
+			limit = -1
 		}
 		ready := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}
 		n, err := unix.Poll(ready, limit)
@@ -224,13 +225,21 @@ func (c *conn) sleep(in []byte) (int, unix.Errno) {
 			return 0, err.(unix.Errno)
 		}
 		if err == nil && n == 0 {
-			c.latency.later()
+			c.rest()
 			continue
 		}
 		if n, errno := c.read(in); errno != unix.EAGAIN {
+			c.resting = false
 			return n, errno
 		}
 	}
+}
+
+// rest gives up what was only for requests that come one after the other.
+func (c *conn) rest() {
+	c.resting = true
+	c.latency.later()
+	c.fs.listings.clear(c.fs)
 }
 
 // read reads a request if there is one. The call never waits, so the scheduler
@@ -243,13 +252,27 @@ func (c *conn) read(in []byte) (int, unix.Errno) {
 // The kernel's numbers of the requests that are answered here.
 const (
 	opcodeRead      = 15
+	opcodeListing   = 44
 	opcodeInterrupt = 36
 )
 
 // answer handles the request of n bytes in w.in.
 func (w *worker) answer(n int) unix.Errno {
-	if in := (*fuse.ReadIn)(unsafe.Pointer(unsafe.SliceData(w.in))); n >= int(unsafe.Sizeof(*in)) && in.Opcode == opcodeRead {
-		return w.answerRead(in)
+	if in := (*fuse.ReadIn)(unsafe.Pointer(unsafe.SliceData(w.in))); n >= int(unsafe.Sizeof(*in)) {
+		switch in.Opcode {
+		case opcodeRead:
+			return w.answerRead(in)
+		case opcodeListing:
+			if in.Offset > 0 {
+				break
+			}
+			if data, ok := w.fs.listings.take(in.NodeId, int(in.Size)); ok {
+				w.fs.count(opReaddirplus)
+				header := fuse.OutHeader{Length: uint32(unsafe.Sizeof(fuse.OutHeader{})) + uint32(len(data)), Unique: in.Unique}
+				_, err := unix.Writev(w.fd, [][]byte{bytesOf(&header), data})
+				return errnoOf(err)
+			}
+		}
 	}
 	if in := (*fuse.InHeader)(unsafe.Pointer(unsafe.SliceData(w.in))); in.Opcode == opcodeInterrupt {
 		// The kernel does not send another one. Local reads are short, and a reader
@@ -283,10 +306,15 @@ func (w *worker) answerRead(in *fuse.ReadIn) unix.Errno {
 	for _, p := range w.reply.parts {
 		header.Length += uint32(len(p))
 	}
-	if _, err := unix.Writev(w.fd, w.reply.parts); err != nil {
-		return err.(unix.Errno)
-	}
-	return 0
+	_, err := unix.Writev(w.fd, w.reply.parts)
+	return errnoOf(err)
+}
+
+// errnoOf returns the errno of a system call's error.
+func errnoOf(err error) unix.Errno {
+	var errno unix.Errno
+	errors.As(err, &errno)
+	return errno
 }
 
 // notify sends the kernel a message that it did not ask for: a code, a fixed

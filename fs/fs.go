@@ -100,6 +100,7 @@ type FS struct {
 
 	counts   [opCount]counter
 	prefill  prefill
+	listings listings
 	scout    *scout
 	lists    *cas.Cache[[]cas.Chunk]
 	objects  *objects
@@ -150,6 +151,9 @@ func New(store *snapshot.Store, opt Options) *FS {
 	f.ctx = local.ByChecksum(local.OnWait(context.Background(), f.slow))
 	return f
 }
+
+// idle does a bit of work that may be asked for next; false: there is none now.
+func (f *FS) idle() bool { return f.listings.make(f) || f.scout.work() }
 
 // slow is called before a request waits for something or takes long.
 func (f *FS) slow() {

@@ -57,9 +57,6 @@ func (l *latency) soon() {
 	l.path = ""
 }
 
-// asks reports whether the processors are kept awake.
-func (l *latency) asks() bool { return l.held != nil }
-
 // later lets the processors halt again.
 func (l *latency) later() {
 	l.streak = 0

@@ -185,6 +185,83 @@ func TestReferencesBalance(t *testing.T) {
 	require.NoError(t, store.Close())
 }
 
+// TestListingsAhead makes answers before they are asked for: what the kernel gets
+// has its references, and what it never asks for leaves none.
+func TestListingsAhead(t *testing.T) {
+	ctx := t.Context()
+	store, err := snapshot.Open(ctx, filepath.Join(t.TempDir(), "store"), snapshot.Options{Create: true})
+	require.NoError(t, err)
+	defer store.Close()
+	ws := t.TempDir()
+	for i := range 60 {
+		dir := filepath.Join(ws, fmt.Sprint("d", i%4), fmt.Sprint("e", i%12))
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("f", i)), []byte{byte(i)}, 0o644))
+	}
+	res, err := store.Save(ctx, snapshot.SaveOptions{Workspace: ws, Thread: "t"})
+	require.NoError(t, err)
+	f := New(store, Options{})
+	k := &kernel{t: t, fs: f, refs: map[uint64]uint64{}, dirs: map[uint64]bool{}, ino: map[uint64]uint64{}, ever: map[uint64]bool{}}
+	id := uint64(fuse.FUSE_ROOT_ID)
+	for _, name := range []string{"threads", "t", res.Checkpoint.ID, "files"} {
+		var out fuse.EntryOut
+		require.Equal(t, fuse.OK, f.Lookup(nil, &fuse.InHeader{NodeId: id}, name, &out))
+		k.learn(&out)
+		id = out.NodeId
+	}
+	top := len(k.refs)
+	ask := func(dir uint64) (asked []uint64, ahead bool) {
+		data, ahead := f.listings.take(dir, 32<<10)
+		if !ahead {
+			data = make([]byte, 32<<10)
+			require.Equal(t, fuse.OK, f.ReadDirPlus(nil, &fuse.ReadIn{InHeader: fuse.InHeader{NodeId: dir}}, fuse.NewDirEntryList(data, 0)))
+		}
+		for _, e := range plusEntries(data) {
+			if e.NodeId == 0 {
+				continue // "." and ".."
+			}
+			k.learn(e)
+			if k.dirs[e.NodeId] {
+				asked = append(asked, e.NodeId)
+			}
+		}
+		return asked, ahead
+	}
+	made := 0
+	for round := range 6 {
+		dirs := []uint64{id}
+		for len(dirs) > 0 {
+			dir := dirs[0]
+			below, ahead := ask(dir)
+			if ahead {
+				made++
+			}
+			dirs = append(below, dirs[1:]...)
+			for range round { // as much as the leader has time for
+				f.listings.make(f)
+			}
+			if round == 5 && len(dirs) > 3 {
+				dirs = dirs[:3] // the rest is never asked for
+			}
+		}
+		f.listings.clear(f)
+		require.Equal(t, len(k.refs)+1, f.Inodes())
+		require.Greater(t, len(k.refs), top+20)
+		for id, n := range k.refs {
+			if k.refs[id] > 0 && !k.dirs[id] && id%3 == 0 {
+				k.forget(id, n)
+			}
+		}
+	}
+	require.Greater(t, made, 30)
+	_, ok := f.listings.take(id, 32<<10)
+	require.False(t, ok)
+	for id, n := range k.refs {
+		k.forget(id, n)
+	}
+	require.Equal(t, 1, f.Inodes())
+}
+
 // plusEntries decodes the answer to READDIRPLUS (linux/fuse.h): a
 // fuse_entry_out, a fuse_dirent and the name, padded to 8 bytes, each.
 func plusEntries(buf []byte) []*fuse.EntryOut {

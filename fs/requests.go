@@ -99,6 +99,12 @@ func (f *FS) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList)
 // known to the kernel.
 func (f *FS) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	f.count(opReaddirplus)
+	return f.listPlus(in, out, nil)
+}
+
+// listPlus makes the answer to a READDIRPLUS. The nodes in it have a reference
+// more each; their ids are added to nodes, if that is not nil.
+func (f *FS) listPlus(in *fuse.ReadIn, out *fuse.DirEntryList, nodes *[]uint64) fuse.Status {
 	return f.list(in, true, func(e listed) (bool, error) {
 		n := e.node
 		if e.make != nil {
@@ -116,6 +122,9 @@ func (f *FS) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 			return false, nil
 		}
 		f.fill(n, entry)
+		if nodes != nil {
+			*nodes = append(*nodes, n.nodeID())
+		}
 		return true, nil
 	})
 }

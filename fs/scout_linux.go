@@ -2,7 +2,6 @@ package fs
 
 import (
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +19,7 @@ type scout struct {
 	fs *FS
 
 	mu      sync.Mutex
-	dirs    []cas.Hash // that were listed above, the next one last
-	path    []step     // where it is: directories from the top down
+	path    []step // where it is: directories from the top down
 	ready   map[cas.Key][]byte
 	bytes   int // of ready
 	misses  int // reads in a row of what was not ready
@@ -42,8 +40,6 @@ const (
 	lost = 64
 	// deepest bounds the directories on the way.
 	deepest = 256
-	// maxDirs bounds the directories that are decoded before they are listed.
-	maxDirs = 256
 	// scoutTime is how long a thread waits for more to do.
 	scoutTime = 100 * time.Millisecond
 )
@@ -67,37 +63,6 @@ func (s *scout) take(key cas.Key) ([]byte, bool) {
 		s.call()
 	}
 	return data, true
-}
-
-// listed tells of the directories in one that was listed: who walks a tree lists
-// them next.
-func (s *scout) listed(dirs []cas.Hash) {
-	if len(dirs) == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.dirs) + len(dirs) - maxDirs; n > 0 {
-		s.dirs = slices.Delete(s.dirs, 0, min(n, len(s.dirs)))
-	}
-	for _, hash := range slices.Backward(dirs[:min(len(dirs), maxDirs)]) {
-		s.dirs = append(s.dirs, hash)
-	}
-}
-
-// idle does a bit of work; false: there is none now.
-func (s *scout) idle() bool {
-	s.mu.Lock()
-	n := len(s.dirs)
-	if n == 0 {
-		s.mu.Unlock()
-		return s.work()
-	}
-	hash := s.dirs[n-1]
-	s.dirs = s.dirs[:n-1]
-	s.mu.Unlock()
-	_, _ = s.fs.store.Trees().Open(s.fs.ctx, hash) // who lists it is told of errors
-	return true
 }
 
 // wanted reports whether a reader in order has no scout that helps it.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -128,8 +127,8 @@ func (d *treeDir) list(off uint64, plus bool, add func(listed) bool) error {
 	if err != nil || off >= uint64(obj.Len()) {
 		return err
 	}
-	var dirs []cas.Hash
-	defer func() { d.source.fs.scout.listed(dirs) }()
+	var dirs []uint64
+	defer func() { d.source.fs.listings.follow(dirs) }()
 	for e, err := range obj.Entries(d.source.fs.ctx, int(off)) {
 		if err != nil {
 			return err
@@ -140,7 +139,7 @@ func (d *treeDir) list(off uint64, plus bool, add func(listed) bool) error {
 			entry.node = d.node(e)
 			d.source.fs.listedAt(entry.node.nodeID(), d.id, off-1)
 			if e.Kind == tree.Dir {
-				dirs = append(dirs, e.Hash)
+				dirs = append(dirs, entry.node.nodeID())
 			}
 		} else {
 			entry.ino = d.inoOf(e)
