@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/snapshot"
@@ -139,17 +138,7 @@ func TestProgramsOfAnOrdinaryUser(t *testing.T) {
 	res, err := s.Save(t.Context(), snapshot.SaveOptions{Workspace: ws, Thread: "t", Files: policy.FilesOptions{NoDefaults: true}})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	give(t, dir)
-	device := filepath.Join(t.TempDir(), "fuse")
-	if err := unix.Mknod(device, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))); err != nil {
-		t.Skipf("no device for the ordinary user: %v", err)
-	}
-	require.NoError(t, os.Chmod(device, 0o666))
-	d := startAs(t, dir, childUser, device)
-	at := filepath.Join(t.TempDir(), "m")
-	require.NoError(t, os.Mkdir(at, 0o755))
-	give(t, at)
-	require.NoError(t, d.store.Holder().Mount(t.Context(), snapshot.MountRequest{Mountpoint: at}))
+	d, at := mountAsNobody(t, dir)
 	files := dirOf(at, res.Checkpoint)
 	runPrograms(t, ws, func(t *testing.T, command string) string {
 		env := "HOME=/nonexistent; export HOME LC_ALL=C.UTF-8 GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*' GIT_OPTIONAL_LOCKS=0; "

@@ -65,6 +65,23 @@ func give(t *testing.T, dir string) {
 	require.NoError(t, os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755)) // made by and for the test
 }
 
+// mountAsNobody gives a store to the ordinary user, who mounts it.
+func mountAsNobody(t *testing.T, dir string) (d *daemon, at string) {
+	t.Helper()
+	give(t, dir)
+	device := filepath.Join(t.TempDir(), "fuse")
+	if err := unix.Mknod(device, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))); err != nil {
+		t.Skipf("no device for the ordinary user: %v", err)
+	}
+	require.NoError(t, os.Chmod(device, 0o666))
+	d := startAs(t, dir, childUser, device)
+	at := filepath.Join(t.TempDir(), "m")
+	require.NoError(t, os.Mkdir(at, 0o755))
+	give(t, at)
+	require.NoError(t, d.store.Holder().Mount(t.Context(), snapshot.MountRequest{Mountpoint: at}))
+	return d, at
+}
+
 // TestOrdinaryUser: a mount of a user's own store, with fusermount3: everything
 // is theirs, and readable for them, and for nobody else.
 func TestOrdinaryUser(t *testing.T) {
@@ -82,18 +99,7 @@ func TestOrdinaryUser(t *testing.T) {
 	res, err := s.Save(t.Context(), snapshot.SaveOptions{Workspace: ws, Thread: "t"})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	give(t, dir)
-
-	device := filepath.Join(t.TempDir(), "fuse")
-	if err := unix.Mknod(device, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))); err != nil {
-		t.Skipf("no device for the ordinary user: %v", err)
-	}
-	require.NoError(t, os.Chmod(device, 0o666))
-	d := startAs(t, dir, childUser, device)
-	at := filepath.Join(t.TempDir(), "m")
-	require.NoError(t, os.Mkdir(at, 0o755))
-	give(t, at)
-	require.NoError(t, d.store.Holder().Mount(t.Context(), snapshot.MountRequest{Mountpoint: at}))
+	d, at := mountAsNobody(t, dir)
 	requireCloseOnExec(t, d, 1)
 	if conf, _ := os.ReadFile("/etc/fuse.conf"); !strings.Contains("\n"+string(conf), "\nuser_allow_other") {
 		require.NoError(t, os.Mkdir(at+"2", 0o755))
