@@ -66,7 +66,7 @@ func give(t *testing.T, dir string) {
 }
 
 // mountAsNobody gives a store to the ordinary user, who mounts it.
-func mountAsNobody(t *testing.T, dir string) (d *daemon, at string) {
+func mountAsNobody(t *testing.T, dir string) (*daemon, string) {
 	t.Helper()
 	give(t, dir)
 	device := filepath.Join(t.TempDir(), "fuse")
