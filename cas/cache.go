@@ -36,7 +36,9 @@ func (c *Cache[V]) Get(key Key, load func() (V, error)) (V, error) {
 	if v, ok := c.kept(key); ok {
 		return v, nil
 	}
+	mine := false
 	loaded, err, _ := c.loading.Do(string(append(key.Hash[:], byte(key.NS))), func() (any, error) {
+		mine = true
 		if v, ok := c.kept(key); ok { // since this one looked
 			return v, nil
 		}
@@ -46,11 +48,20 @@ func (c *Cache[V]) Get(key Key, load func() (V, error)) (V, error) {
 		}
 		return v, err
 	})
-	if err != nil {
-		var none V
+	if err == nil {
+		return loaded.(V), nil
+	}
+	var none V
+	if mine {
 		return none, err
 	}
-	return loaded.(V), nil
+	// Another one's attempt failed, for a reason that may be its own.
+	v, err := load()
+	if err != nil {
+		return none, err
+	}
+	c.add(key, v)
+	return v, nil
 }
 
 // Has reports whether something is kept for key.

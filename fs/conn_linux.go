@@ -180,6 +180,7 @@ func (w *worker) run() {
 		case 0:
 			if errno := w.answer(n); errno != 0 && errno != unix.ENOENT { // an interrupted request is gone
 				w.log.Warn("the kernel did not take an answer", "errno", errno.Error())
+				w.refuse()
 			}
 		case unix.EINTR, unix.EAGAIN, unix.ENOENT: // ENOENT: it was interrupted before it was read
 		case unix.ENODEV, unix.ECONNABORTED:
@@ -207,6 +208,7 @@ func (c *conn) lead(in []byte) (int, unix.Errno) {
 		if busy {
 			until = time.Now().Add(spin)
 		} else if !awake || time.Now().After(until) {
+			c.latency.pause()
 			return c.sleep(in)
 		}
 	}
@@ -295,6 +297,15 @@ func (w *worker) send(b []byte) unix.Errno {
 	return errno
 }
 
+// refuse answers a request with EIO, if it was not answered at all.
+func (w *worker) refuse() {
+	in := (*fuse.InHeader)(unsafe.Pointer(unsafe.SliceData(w.in)))
+	_ = w.send(bytesOf(&fuse.OutHeader{Length: uint32(unsafe.Sizeof(fuse.OutHeader{})), Unique: in.Unique, Status: -int32(unix.EIO)}))
+}
+
+// maxParts is how many parts the kernel takes in one call (IOV_MAX).
+const maxParts = 1024
+
 // answerRead sends what was read from where it is.
 func (w *worker) answerRead(in *fuse.ReadIn) unix.Errno {
 	header := fuse.OutHeader{Unique: in.Unique}
@@ -306,7 +317,15 @@ func (w *worker) answerRead(in *fuse.ReadIn) unix.Errno {
 	for _, p := range w.reply.parts {
 		header.Length += uint32(len(p))
 	}
-	_, err := unix.Writev(w.fd, w.reply.parts)
+	parts := w.reply.parts
+	if len(parts) > maxParts { // of chunks, so the buffer is free
+		joined := w.out[:0]
+		for _, p := range parts {
+			joined = append(joined, p...)
+		}
+		parts = [][]byte{joined}
+	}
+	_, err := unix.Writev(w.fd, parts)
 	return errnoOf(err)
 }
 

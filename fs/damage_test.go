@@ -2,7 +2,9 @@ package fs_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // packs lists a store's packs.
@@ -108,4 +112,67 @@ func TestMissingPack(t *testing.T) {
 		require.ErrorIs(t, err, unix.EIO, path)
 	}
 	d.logs("request failed")
+}
+
+// TestOddChunkLists: a list of very many very short chunks, which nobody here
+// writes, is read like any other.
+func TestOddChunkLists(t *testing.T) {
+	d := start(t)
+	var want []byte
+	cp := d.plantTree("t", func(w cas.Writer) tree.Root {
+		var chunks []cas.Chunk
+		add := func(data []byte) {
+			o := cas.NewObject(cas.Files, cas.Data, data)
+			require.NoError(t, w.Put(t.Context(), o))
+			chunks = append(chunks, cas.Chunk{Off: int64(len(want)), Len: int64(len(data)), Hash: o.Key.Hash})
+			want = append(want, data...)
+		}
+		for i := range 5000 {
+			add([]byte{byte(i % 7)})
+		}
+		add(pattern(3, 2<<20))
+		data, err := cas.EncodeList(chunks)
+		require.NoError(t, err)
+		list := cas.NewObject(cas.Files, cas.List, data)
+		require.NoError(t, w.Put(t.Context(), list))
+		var b tree.Builder
+		require.NoError(t, b.Add(tree.Entry{Name: "f", Kind: tree.File, Mode: 0o644, Hash: list.Key.Hash, Size: uint64(len(want))}, tree.Totals{}))
+		return finish(t, &b, w)
+	})
+	file := dirOf(d.mount(), cp) + "/f"
+	got, err := exec.Command("timeout", "-s", "KILL", "20", "cat", file).Output()
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got))
+}
+
+// TestOneContentTwoLengths: whose length is not that of its content cannot be read,
+// whoever asked for the content before.
+func TestOneContentTwoLengths(t *testing.T) {
+	const files = 300
+	d := start(t)
+	cp := d.plantTree("t", func(w cas.Writer) tree.Root {
+		var b tree.Builder
+		last := cas.Object{}
+		for i := range files {
+			o := cas.NewObject(cas.Files, cas.Data, smallFile(i))
+			e := tree.Entry{Name: fmt.Sprintf("file-%05d", i), Kind: tree.File, Mode: 0o644, Hash: o.Key.Hash, Size: uint64(len(o.Data))}
+			if i%20 == 19 { // it says that it is the one before, and of another length
+				e.Hash, e.Size = last.Key.Hash, uint64(len(last.Data)+i%3-1+2*(i%2)*50)
+			}
+			last = o
+			require.NoError(t, w.Put(t.Context(), o))
+			require.NoError(t, b.Add(e, tree.Totals{}))
+		}
+		return finish(t, &b, w)
+	})
+	dir := dirOf(d.mount(), cp)
+	for i := range files {
+		got, err := os.ReadFile(fmt.Sprintf("%s/file-%05d", dir, i))
+		if i%20 == 19 {
+			require.ErrorIs(t, err, unix.EIO, "%d", i)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, string(smallFile(i)), string(got))
+	}
 }

@@ -115,8 +115,9 @@ type FS struct {
 
 	// ctx is the context of requests. Interrupts are ignored: local reads are
 	// short, and a reader whom a signal meets would get a random EIO.
-	ctx  context.Context
-	conn *conn // set before the first request is served
+	ctx   context.Context
+	hasty context.Context // of work that nobody waits for: it does not wait for a disk
+	conn  *conn           // set before the first request is served
 }
 
 var _ fuse.RawFileSystem = (*FS)(nil)
@@ -149,11 +150,12 @@ func New(store *snapshot.Store, opt Options) *FS {
 	f.scout = newScout(f)
 	f.objects = newObjects(objectCache, f.loadObject)
 	f.ctx = local.ByChecksum(local.OnWait(context.Background(), f.slow))
+	f.hasty = local.ByChecksum(local.WithoutWait(context.Background()))
 	return f
 }
 
 // idle does a bit of work that may be asked for next; false: there is none now.
-func (f *FS) idle() bool { return f.listings.make(f) || f.scout.work() }
+func (f *FS) idle() bool { return f.listings.make(f) || f.scout.work(false) }
 
 // slow is called before a request waits for something or takes long.
 func (f *FS) slow() {

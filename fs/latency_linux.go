@@ -57,6 +57,13 @@ func (l *latency) soon() {
 	l.path = ""
 }
 
+// pause notes that the next request did not come soon.
+func (l *latency) pause() {
+	if l.held == nil {
+		l.streak = 0
+	}
+}
+
 // later lets the processors halt again.
 func (l *latency) later() {
 	l.streak = 0

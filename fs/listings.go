@@ -79,6 +79,9 @@ func (l *listings) make(f *FS) bool {
 	if there {
 		return true
 	}
+	if !f.atHand(id) {
+		return true
+	}
 	if l.buf == nil {
 		l.buf = make([]byte, listingSize)
 	}
@@ -97,6 +100,16 @@ func (l *listings) make(f *FS) bool {
 	l.ready[id] = made
 	l.order = append(l.order, id)
 	return true
+}
+
+// atHand reports whether a directory can be listed without waiting for a disk.
+func (f *FS) atHand(id uint64) bool {
+	d, ok := f.node(id).(*treeDir)
+	if !ok {
+		return false
+	}
+	obj, err := f.store.Trees().Open(f.hasty, d.hash)
+	return err == nil && obj.Whole()
 }
 
 // clear drops what nobody asked for, and the references with it.

@@ -3,6 +3,7 @@ package fs_test
 import (
 	"context"
 	"fmt"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +30,39 @@ func (p planted) Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, er
 func (d *daemon) plant(thread string, dirs, perDir int, content func(i int) []byte) snapshot.Checkpoint {
 	t := d.t
 	t.Helper()
+	return d.plantTree(thread, func(w cas.Writer) tree.Root {
+		var top, b tree.Builder
+		for dir := range dirs {
+			objects := make([]cas.Object, perDir)
+			for i := range objects {
+				n := dir*perDir + i
+				objects[i] = cas.NewObject(cas.Files, cas.Data, content(n))
+				require.NoError(t, b.Add(tree.Entry{
+					Name: fmt.Sprintf("file-%07d.js", n), Kind: tree.File, Mode: 0o644, Hash: objects[i].Key.Hash, Size: uint64(len(objects[i].Data)), MtimeSec: 1e9 + int64(n),
+				}, tree.Totals{}))
+			}
+			root, segments, err := b.Finish()
+			require.NoError(t, err)
+			require.NoError(t, w.Put(t.Context(), append(objects, segments...)...))
+			require.NoError(t, top.Add(tree.Entry{Name: fmt.Sprintf("dir-%05d", dir), Kind: tree.Dir, Mode: 0o755, Hash: root.Hash}, root.Totals))
+		}
+		return finish(t, &top, w)
+	})
+}
+
+// finish puts a directory's objects.
+func finish(t *testing.T, b *tree.Builder, w cas.Writer) tree.Root {
+	t.Helper()
+	root, segments, err := b.Finish()
+	require.NoError(t, err)
+	require.NoError(t, w.Put(t.Context(), segments...))
+	return root
+}
+
+// plantTree publishes the tree that build puts.
+func (d *daemon) plantTree(thread string, build func(w cas.Writer) tree.Root) snapshot.Checkpoint {
+	t := d.t
+	t.Helper()
 	session, err := d.store.Holder().Begin(t.Context(), snapshot.BeginRequest{Thread: thread})
 	require.NoError(t, err)
 	defer session.Close()
@@ -37,24 +71,7 @@ func (d *daemon) plant(thread string, dirs, perDir int, content func(i int) []by
 	w, err := blobs.NewWriter(t.Context())
 	require.NoError(t, err)
 	defer w.Close()
-	var top, b tree.Builder
-	for dir := range dirs {
-		objects := make([]cas.Object, perDir)
-		for i := range objects {
-			n := dir*perDir + i
-			objects[i] = cas.NewObject(cas.Files, cas.Data, content(n))
-			require.NoError(t, b.Add(tree.Entry{
-				Name: fmt.Sprintf("file-%07d.js", n), Kind: tree.File, Mode: 0o644, Hash: objects[i].Key.Hash, Size: uint64(len(objects[i].Data)), MtimeSec: 1e9 + int64(n),
-			}, tree.Totals{}))
-		}
-		root, segments, err := b.Finish()
-		require.NoError(t, err)
-		require.NoError(t, w.Put(t.Context(), append(objects, segments...)...))
-		require.NoError(t, top.Add(tree.Entry{Name: fmt.Sprintf("dir-%05d", dir), Kind: tree.Dir, Mode: 0o755, Hash: root.Hash}, root.Totals))
-	}
-	root, segments, err := top.Finish()
-	require.NoError(t, err)
-	require.NoError(t, w.Put(t.Context(), segments...))
+	root := build(w)
 	rec := index.Record{
 		ID: "planted-" + thread, Thread: thread, Parent: session.Head(), Reason: index.Manual, Created: time.Now().UnixNano(),
 		Root: index.Root{Tree: root.Hash, Mode: 0o755}, Totals: index.Totals(root.Totals), Consistency: index.PerFile, NewBytes: w.Stats().Stored,

@@ -112,11 +112,11 @@ func (p *prefill) one(thread uint32) bool {
 
 // window says how many of the files behind the one at pos are worth giving.
 func (p *prefill) window(dir *treeDir, pos int) int {
+	_, first := dir.small(0, 0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := &p.dirs[dir.id%readDirs]
 	if r.dir != dir.id {
-		_, first := dir.small(0, 0)
 		*r = dirReads{dir: dir.id, next: first}
 		if pos != first {
 			p.sure = max(p.sure-2, 0)
@@ -221,7 +221,7 @@ func (f *FS) give(files []found) {
 		}
 		m := &files[i].m
 		key := cas.Key{NS: cas.Files, Hash: m.Hash}
-		data, ready := f.scout.take(key)
+		data, ready := f.scout.take(key, int64(m.Size))
 		if !ready {
 			var err error
 			if buf, err = f.readObject(key, int64(m.Size), buf[:0]); err != nil {

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -98,7 +99,7 @@ func (f *FS) content(id uint64, ns cas.Namespace, blob cas.Blob, off int64, buf 
 		return f.stretch(key, size, off, min(int64(len(buf)), size-off), r)
 	}
 	// All of it at once: it will not be asked for again.
-	data, ok := f.scout.take(key)
+	data, ok := f.scout.take(key, size)
 	if !ok {
 		var err error
 		if data, err = f.readObject(key, size, buf[:0]); err != nil {
@@ -191,7 +192,11 @@ func (f *FS) ahead(key cas.Key, size int64) {
 
 // readObject appends an object of a known size to buf.
 func (f *FS) readObject(key cas.Key, size int64, buf []byte) ([]byte, error) {
-	data, err := f.store.Blobs().Read(f.ctx, key, buf)
+	return f.readObjectIn(f.ctx, key, size, buf)
+}
+
+func (f *FS) readObjectIn(ctx context.Context, key cas.Key, size int64, buf []byte) ([]byte, error) {
+	data, err := f.store.Blobs().Read(ctx, key, buf)
 	if err != nil {
 		return nil, err
 	}

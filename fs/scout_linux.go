@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"time"
@@ -48,12 +49,13 @@ func newScout(f *FS) *scout {
 	return &scout{fs: f, ready: map[cas.Key][]byte{}, wake: make(chan struct{}, 1)}
 }
 
-// take returns a small file's content if it is ready, and forgets it.
-func (s *scout) take(key cas.Key) ([]byte, bool) {
+// take returns the content of a small file of size bytes if it is ready, and
+// forgets it.
+func (s *scout) take(key cas.Key, size int64) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	data, ok := s.ready[key]
-	if !ok {
+	if !ok || int64(len(data)) != size {
 		s.misses++
 		return nil, false
 	}
@@ -100,7 +102,7 @@ func (s *scout) run() {
 	runtime.LockOSThread() // the thread ends with the goroutine
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0)
 	for {
-		for s.work() {
+		for s.work(true) {
 		}
 		select {
 		case <-s.wake:
@@ -113,13 +115,18 @@ func (s *scout) run() {
 	}
 }
 
-// work decodes one file; false: there is nothing to do now.
-func (s *scout) work() bool {
+// work decodes one file; false: there is nothing to do now. Only with wait it
+// waits for a disk.
+func (s *scout) work(wait bool) bool {
+	ctx := s.fs.hasty
+	if wait {
+		ctx = s.fs.ctx
+	}
 	key, size, ok := s.next()
 	if !ok {
-		return false
+		return wait && s.fetch()
 	}
-	data, err := s.fs.readObject(key, size, make([]byte, 0, size))
+	data, err := s.fs.readObjectIn(ctx, key, size, make([]byte, 0, size))
 	if err != nil {
 		return true // who reads it is told
 	}
@@ -134,37 +141,67 @@ func (s *scout) work() bool {
 	return true
 }
 
-// next goes on to the next small file.
+// fetch waits for the directory that next could not have without waiting; false:
+// there is none.
+func (s *scout) fetch() bool {
+	s.mu.Lock()
+	if len(s.path) == 0 || s.bytes >= maxReady {
+		s.mu.Unlock()
+		return false
+	}
+	at := s.path[len(s.path)-1]
+	s.mu.Unlock()
+	e, more, err := entryAt(s.fs.ctx, at.dir, at.pos)
+	if err == nil && more && e.Kind == tree.Dir {
+		_, err = s.fs.store.Trees().Open(s.fs.ctx, e.Hash)
+	}
+	if err != nil { // who lists it is told
+		s.mu.Lock()
+		s.path = nil
+		s.mu.Unlock()
+		return false
+	}
+	return more
+}
+
+// next goes on to the next small file, as far as it can without waiting.
 func (s *scout) next() (key cas.Key, size int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n := 0; len(s.path) > 0 && s.bytes < maxReady && n < searched; n++ {
 		at := &s.path[len(s.path)-1]
-		e, more := entryAt(s.fs, at.dir, at.pos)
+		e, more, err := entryAt(s.fs.hasty, at.dir, at.pos)
+		if err != nil {
+			return key, 0, false
+		}
 		if !more {
 			s.path = s.path[:len(s.path)-1]
 			continue
+		}
+		var below *tree.Directory
+		if e.Kind == tree.Dir && len(s.path) < deepest {
+			if below, err = s.fs.store.Trees().Open(s.fs.hasty, e.Hash); err != nil {
+				return key, 0, false
+			}
 		}
 		at.pos++
 		switch {
 		case e.Kind == tree.File && e.Size > 0 && e.Size <= smallFile:
 			return cas.Key{NS: cas.Files, Hash: e.Hash}, int64(e.Size), true
-		case e.Kind == tree.Dir && len(s.path) < deepest:
-			if dir, err := s.fs.store.Trees().Open(s.fs.ctx, e.Hash); err == nil {
-				s.path = append(s.path, step{dir: dir})
-			}
+		case below != nil:
+			s.path = append(s.path, step{dir: below})
 		}
 	}
 	return key, 0, false
 }
 
-// entryAt returns the entry of a directory at a position.
-func entryAt(f *FS, dir *tree.Directory, pos int) (tree.Entry, bool) {
+// entryAt returns the entry of a directory at a position; false: it is the end.
+func entryAt(ctx context.Context, dir *tree.Directory, pos int) (e tree.Entry, more bool, err error) {
 	if pos >= dir.Len() {
-		return tree.Entry{}, false
+		return e, false, nil
 	}
-	for e, err := range dir.Entries(f.ctx, pos) {
-		return e, err == nil
+	for e, err := range dir.Entries(ctx, pos) {
+		return e, true, err
 	}
-	return tree.Entry{}, false
+	return e, false, nil
 }

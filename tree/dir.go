@@ -25,6 +25,9 @@ func (d *Directory) Root() Root {
 // Len returns the number of direct entries.
 func (d *Directory) Len() int { return int(d.top.entries) }
 
+// Whole reports whether all entries are in the object that is open.
+func (d *Directory) Whole() bool { return d.top.level == 0 }
+
 // Lookup returns the entry called name. It reads one object of each level at
 // most. It fails with [ErrNotFound].
 func (d *Directory) Lookup(ctx context.Context, name string) (Entry, error) {

@@ -13,7 +13,7 @@ import (
 
 // Keys of contexts.
 type (
-	waitKey     struct{} // for [OnWait]
+	waitKey     struct{} // for [OnWait] and [WithoutWait]
 	checksumKey struct{} // for [ByChecksum]
 )
 
@@ -31,7 +31,16 @@ func byChecksum(ctx context.Context) bool { return ctx.Value(checksumKey{}) != n
 // OnWait returns a context whose reads call fn before they wait for a disk. Who
 // answers many requests in one thread needs to know.
 func OnWait(ctx context.Context, fn func()) context.Context {
-	return context.WithValue(ctx, waitKey{}, fn)
+	return context.WithValue(ctx, waitKey{}, func() error { fn(); return nil })
+}
+
+// ErrWouldWait: the kernel does not have the bytes at hand.
+var ErrWouldWait = errors.New("the read would wait for the disk")
+
+// WithoutWait returns a context whose reads fail with [ErrWouldWait] rather than
+// wait for a disk.
+func WithoutWait(ctx context.Context) context.Context {
+	return context.WithValue(ctx, waitKey{}, func() error { return ErrWouldWait })
 }
 
 // pack is an open pack.
@@ -55,9 +64,9 @@ func openRead(dir string, id cas.PackID) (*pack, error) {
 // readAt fills the parts, one after the other, like [os.File.ReadAt]. It calls the function of [OnWait] if the kernel
 // does not have the bytes, or cannot tell.
 func (p *pack) readAt(ctx context.Context, parts [][]byte, off int64) (n int, err error) {
-	if wait, ok := ctx.Value(waitKey{}).(func()); ok {
+	if wait, ok := ctx.Value(waitKey{}).(func() error); ok {
 		if cerr := p.raw.Control(func(fd uintptr) { n, err = unix.Preadv2(int(fd), parts, off, unix.RWF_NOWAIT) }); cerr != nil {
-			return 0, cerr
+			return 0, os.ErrClosed // that is all that it can say
 		}
 		size := 0
 		for _, b := range parts {
@@ -66,7 +75,9 @@ func (p *pack) readAt(ctx context.Context, parts [][]byte, off int64) (n int, er
 		if err == nil && n == size {
 			return n, nil
 		}
-		wait()
+		if err := wait(); err != nil {
+			return 0, err
+		}
 	}
 	n = 0
 	for _, b := range parts {

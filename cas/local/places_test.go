@@ -2,7 +2,9 @@ package local
 
 import (
 	"context"
+	"errors"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -124,4 +126,60 @@ func TestPlacesAreBounded(t *testing.T) {
 	index.asked.Store(0)
 	readAll(t, none, packs[0])
 	require.EqualValues(t, len(packs[0]), index.asked.Load(), "without memory for it the index is asked each time")
+}
+
+// TestClosedUnderARead: a pack that is closed while somebody is about to read from
+// it, since others are needed more or it was rewritten, is opened again.
+func TestClosedUnderARead(t *testing.T) {
+	_, mem := newStore(t, Options{})
+	damaged := atomic.Int64{}
+	s := New(mem.dir, mem, Options{Places: 1 << 20, Damaged: func(cas.Located) { damaged.Add(1) }})
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	objects := objectsOf(0, 100)
+	castest.Put(t, s, objects...)
+	for _, ctx := range []context.Context{t.Context(), ByChecksum(OnWait(t.Context(), func() {}))} {
+		var readers sync.WaitGroup
+		var failed atomic.Pointer[error]
+		stop := make(chan struct{})
+		for range 4 {
+			readers.Go(func() {
+				for i := range 5000 {
+					if _, err := s.Read(ctx, objects[i%len(objects)].Key, nil); err != nil {
+						failed.Store(&err)
+						return
+					}
+				}
+			})
+		}
+		go func() {
+			readers.Wait()
+			close(stop)
+		}()
+		for done := false; !done; {
+			select {
+			case <-stop:
+				done = true
+			default:
+				s.packs.Purge()
+			}
+		}
+		if err := failed.Load(); err != nil {
+			require.NoError(t, *err)
+		}
+		require.Zero(t, damaged.Load())
+	}
+}
+
+// TestWithoutWait: what the kernel has is read, and nothing is said of the rest.
+func TestWithoutWait(t *testing.T) {
+	s, _, objects := learnedStore(t, 60)
+	ctx := WithoutWait(t.Context())
+	for _, o := range objects {
+		data, err := s.Read(ctx, o.Key, nil)
+		if errors.Is(err, ErrWouldWait) {
+			continue // the file system cannot tell, or the kernel dropped it
+		}
+		require.NoError(t, err)
+		require.Equal(t, o.Data, data)
+	}
 }

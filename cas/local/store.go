@@ -102,6 +102,8 @@ func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, erro
 	if at, ok := s.known.find(key); ok {
 		if out, err := s.read(ctx, key, at, dst); err == nil {
 			return out, nil
+		} else if errors.Is(err, ErrWouldWait) {
+			return nil, err
 		} else if errors.Is(err, iofs.ErrNotExist) {
 			s.known.forget(at.Pack)
 		}
@@ -243,6 +245,8 @@ func (s *Store) readPack(ctx context.Context, at cas.Location, parts ...[]byte) 
 			return nil
 		case errors.Is(err, os.ErrClosed):
 			continue
+		case errors.Is(err, ErrWouldWait):
+			return err
 		default:
 			return fmt.Errorf("pack %s at %d: %v: %w", at.Pack, at.Offset, err, cas.ErrCorrupt)
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/dgraph-io/badger/v4/options"
@@ -60,6 +61,8 @@ func checkTable(path string) (err error) {
 	}
 	defer func() { _ = unix.Munmap(data) }()
 	defer guard(&err)
+	// A disk that cannot read is a fault in mapped memory.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	t, err := table.OpenInMemoryTable(data, 0, &table.Options{Compression: options.None, BlockSize: blockSize})
 	if err != nil {
 		return err
