@@ -14,8 +14,10 @@ import (
 type listings struct {
 	mu    sync.Mutex
 	dirs  []uint64 // node ids of directories to be listed, the next one last
+	in    uint64   // the directory that the last ones are in
+	base  int      // where those begin in dirs
+	stray int      // answers in a row that were not ready
 	ready map[uint64]madeListing
-	order []uint64 // of ready, the oldest first
 	buf   []byte
 }
 
@@ -28,56 +30,61 @@ type madeListing struct {
 
 const (
 	// maxDirs bounds the directories that are still to be listed.
-	maxDirs = 256
+	maxDirs = 4096
 	// maxListings bounds the answers that wait.
 	maxListings = 64
 	// listingSize is the buffer that the C library has for a listing, in bytes.
 	listingSize = 32 << 10
 )
 
-// follow notes the directories in one that was listed.
-func (l *listings) follow(dirs []uint64) {
+// follow notes the directories on a page of a listing. Those of later pages come
+// after those of the first one.
+func (l *listings) follow(in uint64, first bool, dirs []uint64) {
 	if len(dirs) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := len(l.dirs) + len(dirs) - maxDirs; n > 0 {
-		l.dirs = slices.Delete(l.dirs, 0, min(n, len(l.dirs)))
+	if len(l.dirs)+len(dirs) > maxDirs {
+		l.dirs = l.dirs[:0] // it is a guess anyway
 	}
-	for _, id := range slices.Backward(dirs[:min(len(dirs), maxDirs)]) {
-		l.dirs = append(l.dirs, id)
+	if first || l.in != in {
+		l.in, l.base = in, len(l.dirs)
 	}
+	slices.Reverse(dirs)
+	l.dirs = slices.Insert(l.dirs, min(l.base, len(l.dirs)), dirs...)
 }
 
-// take returns the answer for a directory if there is one that fits.
+// take returns the answer for a directory if there is one that fits. If not, none
+// needs to be made any more.
 func (l *listings) take(id uint64, size int) ([]byte, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	made, ok := l.ready[id]
 	if !ok || len(made.data) > size {
+		l.stray++
+		for i := len(l.dirs) - 1; i >= max(0, len(l.dirs)-maxListings); i-- {
+			if l.dirs[i] == id {
+				l.dirs = slices.Delete(l.dirs, i, i+1)
+				break
+			}
+		}
 		return nil, false
 	}
+	l.stray = 0
 	delete(l.ready, id)
-	l.order = slices.DeleteFunc(l.order, func(other uint64) bool { return other == id })
 	return made.data, true
 }
 
 // make makes the answer for the next directory; false: there is none to be made
 // now. Only the leader calls it.
 func (l *listings) make(f *FS) bool {
-	l.mu.Lock()
-	n := len(l.dirs)
-	if n == 0 || len(l.order) == maxListings {
-		l.mu.Unlock()
-		return false
+	id, lost := l.next()
+	if lost {
+		l.clear(f)
 	}
-	id := l.dirs[n-1]
-	l.dirs = l.dirs[:n-1]
-	_, there := l.ready[id]
-	l.mu.Unlock()
-	if there {
-		return true
+	if id == 0 {
+		return false
 	}
 	if !f.atHand(id) {
 		return true
@@ -98,8 +105,24 @@ func (l *listings) make(f *FS) bool {
 		l.ready = map[uint64]madeListing{}
 	}
 	l.ready[id] = made
-	l.order = append(l.order, id)
 	return true
+}
+
+// next takes the directory off the list whose answer is to be made, if there is one.
+// It may say that whoever walks here has gone another way.
+func (l *listings) next() (id uint64, lost bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.ready) >= maxListings {
+		return 0, l.stray > maxListings
+	}
+	for n := len(l.dirs); n > 0; n-- {
+		id, l.dirs = l.dirs[n-1], l.dirs[:n-1]
+		if _, there := l.ready[id]; !there {
+			return id, false
+		}
+	}
+	return 0, false
 }
 
 // atHand reports whether a directory can be listed without waiting for a disk.
@@ -116,7 +139,7 @@ func (f *FS) atHand(id uint64) bool {
 func (l *listings) clear(f *FS) {
 	l.mu.Lock()
 	ready := l.ready
-	l.ready, l.order, l.dirs = nil, nil, nil
+	l.ready, l.dirs, l.stray = nil, nil, 0
 	l.mu.Unlock()
 	for _, made := range ready {
 		for _, id := range made.nodes {

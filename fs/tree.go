@@ -128,7 +128,7 @@ func (d *treeDir) list(off uint64, plus bool, add func(listed) bool) error {
 		return err
 	}
 	var dirs []uint64
-	defer func() { d.source.fs.listings.follow(dirs) }()
+	defer func(first bool) { d.source.fs.listings.follow(d.id, first, dirs) }(off == 0)
 	for e, err := range obj.Entries(d.source.fs.ctx, int(off)) {
 		if err != nil {
 			return err
