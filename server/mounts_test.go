@@ -48,11 +48,11 @@ func TestMounts(t *testing.T) {
 	require.NoError(t, err)
 	defer h.Close()
 	odd := "/mnt/a b?c=d&e%2F\u00e9"
-	require.NoError(t, h.Mount(t.Context(), snapshot.MountRequest{Mountpoint: odd, AllowOther: true, Threads: []string{"a/b", "c"}}))
+	require.NoError(t, h.Mount(t.Context(), snapshot.MountRequest{Mountpoint: odd, AllowOther: true, XAttrs: true, Threads: []string{"a/b", "c"}}))
 	require.NoError(t, h.Unmount(t.Context(), snapshot.UnmountRequest{Mountpoint: odd, Lazy: true}))
 	require.NoError(t, h.Unmount(t.Context(), snapshot.UnmountRequest{Mountpoint: odd}))
 	require.Equal(t, []string{
-		"mount {Mountpoint:" + odd + " Bytes:[] AllowOther:true Threads:[a/b c]}",
+		"mount {Mountpoint:" + odd + " Bytes:[] AllowOther:true XAttrs:true Threads:[a/b c]}",
 		"unmount {Mountpoint:" + odd + " Lazy:true}",
 		"unmount {Mountpoint:" + odd + " Lazy:false}",
 	}, m.asked)
