@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -91,6 +90,9 @@ type Options struct {
 	// Skip says why a directory, told by its device and inode number, is not
 	// content; "": it is. Nil: all are.
 	Skip func(dev, ino uint64) string
+	// Known is the result of an earlier capture, of which all objects are in the
+	// store; nil: everything is read.
+	Known *Known
 }
 
 // A Result describes what was captured. The objects are durable after the
@@ -105,6 +107,8 @@ type Result struct {
 	Setuid   int        // entries whose setuid or setgid bit was dropped
 	// Unreadable counts what SkipUnreadable left out.
 	Unreadable int
+	// Known is for the next capture, once the objects are durable.
+	Known *Known
 }
 
 // Tree captures the directory dir with w.
@@ -113,19 +117,16 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 	if err != nil {
 		return Result{}, fmt.Errorf("open workspace %s: %w", tree.Quote(dir), err)
 	}
-	defer root.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c := newWalker(ctx, cancel, w)
-	c.tokens = make(chan struct{}, runtime.GOMAXPROCS(0))
-	c.opt = opt
-	return c.run(root, opt.Files)
+	c.opt, c.known = opt, opt.Known
+	return c.run(root, opt.Files, workers())
 }
 
-// newWalker makes a walker that does all in one goroutine, until it gets tokens.
 func newWalker(ctx context.Context, cancel context.CancelCauseFunc, w cas.Writer) *walker {
-	c := &walker{ctx: ctx, cancel: cancel, w: w, links: linkTable{inodes: map[inode]*linked{}}}
-	c.bufs.New = func() any { b := make([]byte, 0, batchBytes+1); return &b }
+	c := &walker{ctx: ctx, cancel: cancel, w: w, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}}
+	c.tasks.changed.L = &c.tasks.mu
 	return c
 }
 
@@ -138,36 +139,17 @@ func openRoot(dir string) (*dirFD, error) {
 	return &dirFD{fd: fd}, nil
 }
 
-// run captures the whole tree.
-func (c *walker) run(root *dirFD, files *policy.Files) (Result, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(root.fd, &st); err != nil {
-		return Result{}, fmt.Errorf("stat workspace: %w", err)
-	}
-	if err := unix.Fstatat(root.fd, Marker, new(unix.Stat_t), unix.AT_SYMLINK_NOFOLLOW); err == nil {
-		return Result{}, ErrUnfinished
-	}
-	c.uid, c.gid = st.Uid, st.Gid
-	stat := c.entry("", ".", &st, tree.Dir)
-	stat.UID, stat.GID = st.Uid, st.Gid
-	xattrs, err := c.xattrs(root.fd)
+// run captures the whole tree, and closes its root.
+func (c *walker) run(root *dirFD, files *policy.Files, workers int) (Result, error) {
+	stat, err := c.start(root, files, workers)
 	if err != nil {
-		return Result{}, fmt.Errorf("read extended attributes of the workspace: %w", err)
-	}
-	stat.XAttrs = xattrs
-	root.dev, root.fsRoot = st.Dev, isMountRoot(root.fd, &st)
-	top, _, err := c.dir(root, "", files.Root())
-	if err == nil || errors.Is(err, errUnlisted) {
-		err = c.flushTrees()
+		return Result{}, err
 	}
 	if cause := context.Cause(c.ctx); cause != nil {
 		return Result{}, cause
 	}
-	if err != nil {
-		return Result{}, err
-	}
-	if c.opt.MaxSize > 0 && top.Totals.Bytes > uint64(c.opt.MaxSize) {
-		return Result{}, fmt.Errorf("%d bytes in files, the limit is %d: %w", top.Totals.Bytes, c.opt.MaxSize, cas.ErrTooLarge)
+	if c.opt.MaxSize > 0 && c.root.Totals.Bytes > uint64(c.opt.MaxSize) {
+		return Result{}, fmt.Errorf("%d bytes in files, the limit is %d: %w", c.root.Totals.Bytes, c.opt.MaxSize, cas.ErrTooLarge)
 	}
 	if c.opt.SkipUnreadable {
 		c.problems = slices.DeleteFunc(c.problems, func(p Problem) bool {
@@ -187,7 +169,50 @@ func (c *walker) run(root *dirFD, files *policy.Files) (Result, error) {
 		return Result{}, err
 	}
 	slices.SortFunc(c.left, func(a, b Omission) int { return strings.Compare(a.Path, b.Path) })
-	return Result{Root: top, Stat: stat, Links: links, Left: c.left, Excluded: c.excluded, Special: c.special, Setuid: c.setuid, Unreadable: c.unreadable}, nil
+	return Result{
+		Root: c.root, Stat: stat, Links: links, Left: c.left, Known: &Known{records: c.seen, sets: c.sets},
+		Excluded: c.excluded, Special: c.special, Setuid: c.setuid, Unreadable: c.unreadable,
+	}, nil
+}
+
+// start takes the root's own metadata and has the workers take all below it.
+func (c *walker) start(fd *dirFD, files *policy.Files, workers int) (stat tree.Entry, err error) {
+	root := &directory{fd: fd}
+	defer func() {
+		if err != nil {
+			fd.close()
+		}
+	}()
+	if err := unix.Fstat(fd.fd, &root.st); err != nil {
+		return stat, fmt.Errorf("stat workspace: %w", err)
+	}
+	if _, err := fd.look(Marker); err == nil {
+		return stat, ErrUnfinished
+	}
+	fd.dev, fd.fsRoot = root.st.Dev, isMountRoot(fd.fd, &root.st)
+	c.uid, c.gid = root.st.Uid, root.st.Gid
+	c.fill(&stat, ".", &root.st, tree.Dir)
+	stat.UID, stat.GID = root.st.Uid, root.st.Gid
+	first := &worker{walker: c}
+	if stat.XAttrs, err = first.xattrs(fd.fd); err != nil {
+		return stat, fmt.Errorf("read extended attributes of the workspace: %w", err)
+	}
+	var wg sync.WaitGroup
+	all := []*worker{first}
+	c.tasks.open = 1 // the root
+	for range workers - 1 {
+		w := &worker{walker: c}
+		all = append(all, w)
+		wg.Go(w.work)
+	}
+	first.enter(root, files.Root())
+	c.tasks.done()
+	first.work()
+	wg.Wait()
+	for _, w := range all {
+		c.seen = append(c.seen, w.seen...)
+	}
+	return stat, nil
 }
 
 // writeLinks stores the groups of paths that were one file.
@@ -209,10 +234,13 @@ type walker struct {
 	opt      Options
 	cancel   context.CancelCauseFunc // with the first error that ends the capture
 	w        cas.Writer
-	uid, gid uint32        // the default owner
-	tokens   chan struct{} // one for each goroutine beside the first; nil: there are none
-	bufs     sync.Pool     // *[]byte of batchBytes+1
+	uid, gid uint32 // the default owner
+	known    *Known
+	tasks    tasks
 	links    linkTable
+	root     tree.Root         // when all is done
+	seen     []byte            // of all workers
+	looked   func(path string) // for tests: after a directory was listed or a file looked at, before it is read
 
 	mu         sync.Mutex
 	problems   []Problem
@@ -221,20 +249,8 @@ type walker struct {
 	special    int
 	setuid     int
 	unreadable int
-	trees      []cas.Object // not put yet: one lookup for many directories
-}
-
-// spawn runs fn beside the caller if a core is free, else at once.
-func (c *walker) spawn(wg *sync.WaitGroup, fn func()) {
-	select {
-	case c.tokens <- struct{}{}:
-		wg.Go(func() {
-			defer func() { <-c.tokens }()
-			fn()
-		})
-	default:
-		fn()
-	}
+	sets       []cas.Hash // of attributes
+	setNumbers map[cas.Hash]uint32
 }
 
 // problem notes an entry that keeps the capture from being whole. The walk goes
@@ -254,25 +270,4 @@ func (c *walker) omit(count *int, path, why string) {
 	defer c.mu.Unlock()
 	*count++
 	c.left = append(c.left, Omission{Path: path, Why: why})
-}
-
-// putTrees stores directory objects, many at a time.
-func (c *walker) putTrees(objs []cas.Object) error {
-	const many = 256
-	c.mu.Lock()
-	c.trees = append(c.trees, objs...)
-	enough := len(c.trees) >= many
-	c.mu.Unlock()
-	if !enough {
-		return nil
-	}
-	return c.flushTrees()
-}
-
-func (c *walker) flushTrees() error {
-	c.mu.Lock()
-	objs := c.trees
-	c.trees = nil
-	c.mu.Unlock()
-	return c.w.Put(c.ctx, objs...)
 }

@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,130 +14,202 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// child is one entry of a directory on its way into the tree.
-type child struct {
-	name  string
-	path  string
-	st    unix.Stat_t
-	entry tree.Entry
-	below tree.Totals
-	ok    bool         // entry is complete
-	sub   policy.Scope // of a directory
-	keep  bool         // a directory that stays even when nothing below it does
+// A directory is open until all its children have been looked at, and known
+// until all of them are settled: then it becomes an entry of its parent.
+type directory struct {
+	fd       *dirFD
+	path     string     // "" is the root, else it ends in a slash
+	parent   *directory // nil: the root
+	entry    *child     // in the parent; nil: the root
+	st       unix.Stat_t
+	since    time.Time // all of it was looked at after that
+	children []child
+	open     atomic.Int32 // tasks that need fd
+	left     atomic.Int32 // children that are not settled, and one more until all were listed
 }
 
-// dir captures the entries of an open directory. path is "" for the root, else
-// it ends in a slash. kept is how many entries it has. Errors are of the whole
-// capture; those of single entries are noted and the walk goes on.
-func (c *walker) dir(d *dirFD, path string, scope policy.Scope) (root tree.Root, kept int, err error) {
-	children, err := c.list(d, path, scope)
-	if err != nil {
-		c.problem(strings.TrimSuffix(path, "/"), vanished(err))
-		return tree.Root{}, 0, errUnlisted
+// release gives up the open directory for one task.
+func (d *directory) release() {
+	if d.open.Add(-1) == 0 {
+		d.fd.close()
 	}
-	var wg sync.WaitGroup
-	var batch []*child
-	var bytes int64
-	for _, e := range children {
-		switch e.st.Mode & unix.S_IFMT {
-		case unix.S_IFDIR:
-			c.spawn(&wg, func() { c.subdir(d, e) })
-		case unix.S_IFREG:
-			if limit := c.opt.MaxFileSize; limit > 0 && e.st.Size > limit {
-				c.problem(e.path, fmt.Errorf("%d bytes long, the limit is %d: %w", e.st.Size, limit, cas.ErrTooLarge))
-				continue
-			}
-			if e.st.Size > batchBytes {
-				c.spawn(&wg, func() { c.largeFile(d, e) })
-				continue
-			}
-			if len(batch) == batchFiles || bytes+e.st.Size > batchBytes {
-				files := batch
-				batch, bytes = nil, 0
-				c.spawn(&wg, func() { c.smallFiles(d, files) })
-			}
-			batch, bytes = append(batch, e), bytes+e.st.Size
-		case unix.S_IFLNK:
-			c.symlink(d, e)
+}
+
+// child is one entry of a directory on its way into the tree.
+type child struct {
+	entry tree.Entry // its name from the beginning, the rest when ok
+	below tree.Totals
+	sub   policy.Scope // of a directory
+	kind  uint8        // DT_...
+	keep  bool         // a directory that stays even when nothing below it does
+	ok    bool         // entry is complete
+}
+
+// pathOf is a child's path in the workspace.
+func (d *directory) pathOf(e *child) string { return d.path + e.entry.Name }
+
+// enter lists an open directory and begins with what is in it. The directory is
+// the callee's to close. Errors are noted, and the walk goes on without it.
+func (w *worker) enter(d *directory, scope policy.Scope) {
+	d.open.Store(1)
+	d.left.Store(1)
+	d.since = time.Now()
+	if err := w.list(d, scope); err != nil {
+		w.problem(strings.TrimSuffix(d.path, "/"), vanished(err))
+		d.release()
+		w.gone(d)
+		return
+	}
+	if w.looked != nil {
+		w.looked(d.path)
+	}
+	d.left.Add(int32(len(d.children)))
+	// The first stretch is this worker's own, who has the directory at hand. Files
+	// come before what lies in directories, each in order of names.
+	var dirs, files []task
+	first := task{dir: d}
+	for i := 0; i < len(d.children); {
+		if d.children[i].kind == unix.DT_DIR {
+			dirs = append(dirs, task{d, i, i + 1})
+			i++
+			continue
+		}
+		from := i
+		for i < len(d.children) && i < from+stretch && d.children[i].kind != unix.DT_DIR {
+			i++
+		}
+		if t := (task{d, from, i}); first.to == 0 {
+			first = t
+		} else {
+			files = append(files, t)
 		}
 	}
-	c.smallFiles(d, batch)
-	wg.Wait()
-	if c.ctx.Err() != nil {
-		return tree.Root{}, 0, c.ctx.Err()
+	later := make([]task, 0, len(dirs)+len(files))
+	for _, some := range [][]task{dirs, files} {
+		for i := range some {
+			later = append(later, some[len(some)-1-i])
+		}
 	}
+	d.open.Add(int32(len(later)))
+	w.tasks.put(later...)
+	w.do(first)
+	w.settle(d)
+}
 
-	var b tree.Builder
-	for _, e := range children {
+// child looks at one entry.
+func (w *worker) child(d *directory, e *child) {
+	switch e.kind {
+	case unix.DT_DIR:
+		w.subdir(d, e)
+	case unix.DT_REG:
+		w.file(d, e)
+	default:
+		w.symlink(d, e)
+		w.settle(d)
+	}
+}
+
+// settle says that nothing more will become of a child of d, or that d was listed.
+// The last one makes d an entry itself.
+func (w *worker) settle(d *directory) {
+	for ; d != nil && d.left.Add(-1) == 0; d = d.parent {
+		if w.ctx.Err() != nil {
+			return
+		}
+		if err := w.finish(d); err != nil {
+			w.cancel(err)
+			return
+		}
+	}
+}
+
+// gone settles a directory of which nothing gets into the tree.
+func (w *worker) gone(d *directory) {
+	if d.parent != nil {
+		w.settle(d.parent)
+	}
+}
+
+// finish makes a tree of a directory whose children are settled.
+func (w *worker) finish(d *directory) error {
+	kept := 0
+	for i := range d.children {
+		e := &d.children[i]
 		if !e.ok {
 			continue
 		}
 		kept++
-		if err := b.Add(e.entry, e.below); err != nil {
-			return tree.Root{}, 0, fmt.Errorf("%s: %w", tree.Quote(e.path), err)
+		if err := w.builder.Add(e.entry, e.below); err != nil {
+			return fmt.Errorf("%s: %w", tree.Quote(d.pathOf(e)), err)
 		}
 	}
-	root, objs, err := b.Finish()
+	root, objs, err := w.builder.Finish()
 	if err != nil {
-		return tree.Root{}, 0, fmt.Errorf("directory %s: %w", tree.Quote(path), err)
+		return fmt.Errorf("directory %s: %w", tree.Quote(d.path), err)
 	}
-	if err := c.putTrees(objs); err != nil {
-		c.cancel(err)
-		return tree.Root{}, 0, err
+	d.children = nil
+	known, found := w.known.find(d.st.Ino)
+	if !found || known.hash() != root.Hash {
+		w.addTrees(objs...)
 	}
-	return root, kept, nil
+	if d.parent == nil {
+		w.root = root
+		return nil
+	}
+	w.see(&d.st, d.since, root.Hash, d.entry.entry.XAttrs)
+	if kept == 0 && !d.entry.keep {
+		return nil // only on the way to an include that matched nothing
+	}
+	d.entry.entry.Hash, d.entry.below, d.entry.ok = root.Hash, root.Totals, true
+	return nil
 }
 
-// list reads the directory's names in byte order and looks at those that the
-// policy lets in.
-func (c *walker) list(d *dirFD, path string, scope policy.Scope) ([]*child, error) {
-	names, err := d.readNames()
+// list reads the directory's names in byte order and keeps those that the policy
+// lets in.
+func (w *worker) list(d *directory, scope policy.Scope) error {
+	names, err := w.readNames(d.fd)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	children := make([]*child, 0, len(names))
+	d.children = make([]child, 0, len(names))
 	for _, n := range names {
-		e := &child{name: n.name, path: path + n.name}
+		path := d.path + n.name
 		if n.name == Marker {
-			c.problem(strings.TrimSuffix(path, "/"), ErrUnfinished)
+			w.problem(strings.TrimSuffix(d.path, "/"), ErrUnfinished)
 			continue
 		}
-		looked := n.kind == unix.DT_UNKNOWN
-		if looked {
-			if !c.look(d, e) {
+		if n.kind == unix.DT_UNKNOWN {
+			st, err := d.fd.look(n.name)
+			if err != nil {
+				w.problem(path, vanished(err))
 				continue
 			}
-			n.kind = e.kind()
+			n.kind = kindOf(&st)
 		}
 		decision, sub := scope.Decide(n.name, n.kind == unix.DT_DIR)
 		if !decision.Keep && !decision.Descend {
 			if decision.Rule.Pattern != "" {
-				c.omit(&c.excluded, e.path, "excluded by "+decision.Rule.Pattern+" ("+decision.Rule.Source+")")
+				w.omit(&w.excluded, path, "excluded by "+decision.Rule.Pattern+" ("+decision.Rule.Source+")")
 			}
 			continue
 		}
 		if what, special := specialKinds[n.kind]; special {
-			c.omit(&c.special, e.path, what)
+			w.omit(&w.special, path, what)
 			continue
 		}
-		if len(e.path) > tree.MaxPath {
-			c.problem(e.path, fmt.Errorf("its path has %d bytes, at most %d can be saved", len(e.path), tree.MaxPath))
+		if len(path) > tree.MaxPath {
+			w.problem(path, fmt.Errorf("its path has %d bytes, at most %d can be saved", len(path), tree.MaxPath))
 			continue
 		}
-		if !looked && !c.look(d, e) {
-			continue
+		if d.fd.fsRoot && n.name == "lost+found" {
+			st, err := d.fd.look(n.name)
+			if err == nil && st.Uid == 0 && st.Mode&0o777 == 0o700 {
+				continue // belongs to the file system and not to the workspace
+			}
 		}
-		if e.kind() != n.kind {
-			c.problem(e.path, errReplaced)
-			continue
-		}
-		if d.fsRoot && e.name == "lost+found" && e.st.Uid == 0 && e.st.Mode&0o777 == 0o700 {
-			continue // belongs to the file system and not to the workspace
-		}
-		e.sub, e.keep = sub, decision.Keep
-		children = append(children, e)
+		d.children = append(d.children, child{entry: tree.Entry{Name: n.name}, kind: n.kind, sub: sub, keep: decision.Keep})
 	}
-	return children, nil
+	return nil
 }
 
 // specialKinds are the kinds of entries that are never opened and never saved.
@@ -148,24 +221,13 @@ var specialKinds = map[uint8]string{
 }
 
 var (
-	// errUnlisted: a directory was opened and could not be listed, which was noted.
-	errUnlisted = errors.New("cannot be listed")
 	errVanished = errors.New("vanished while it was being saved")
 	errReplaced = errors.New("was replaced while it was being saved")
 )
 
-// kind returns what the entry was when it was looked at, as DT_...: the
-// constants are the file types of a mode, shifted.
-func (e *child) kind() uint8 { return uint8(e.st.Mode & unix.S_IFMT >> 12) }
-
-// look fetches an entry's metadata.
-func (c *walker) look(d *dirFD, e *child) bool {
-	if err := unix.Fstatat(d.fd, e.name, &e.st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		c.problem(e.path, vanished(err))
-		return false
-	}
-	return true
-}
+// kindOf returns what an entry was when it was looked at, as DT_...: the constants
+// are the file types of a mode, shifted.
+func kindOf(st *unix.Stat_t) uint8 { return uint8(st.Mode & unix.S_IFMT >> 12) }
 
 // vanished explains an entry that was listed and is gone, or is something else
 // by now: a directory that is none, a file that is a link.
@@ -179,10 +241,10 @@ func vanished(err error) error {
 	return err
 }
 
-// entry makes the tree entry of a stat, without content.
-func (c *walker) entry(name, path string, st *unix.Stat_t, kind tree.Kind) tree.Entry {
-	e := tree.Entry{
-		Name:      name,
+// fill makes the tree entry of a stat, without content.
+func (c *walker) fill(e *tree.Entry, path string, st *unix.Stat_t, kind tree.Kind) {
+	*e = tree.Entry{
+		Name:      e.Name,
 		Kind:      kind,
 		Mode:      st.Mode & 0o1777,
 		MtimeSec:  st.Mtim.Sec,
@@ -196,64 +258,78 @@ func (c *walker) entry(name, path string, st *unix.Stat_t, kind tree.Kind) tree.
 	if st.Uid != c.uid || st.Gid != c.gid {
 		e.Owned, e.UID, e.GID = true, st.Uid, st.Gid
 	}
-	return e
 }
 
-// subdir captures a directory below d.
-func (c *walker) subdir(d *dirFD, e *child) {
-	if c.ctx.Err() != nil {
-		return
-	}
-	sub, err := d.openDir(e.name)
+// subdir captures a directory below d. It or what comes of it settles e.
+func (w *worker) subdir(d *directory, e *child) {
+	path := d.pathOf(e)
+	sub, err := w.openSubdir(d, e, path)
 	if err != nil {
-		c.problem(e.path, vanished(err))
+		w.problem(path, vanished(err))
+	}
+	if sub == nil {
+		w.settle(d)
 		return
 	}
-	defer sub.close()
+	w.enter(sub, e.sub)
+}
+
+// openSubdir opens a directory and takes its metadata. It returns nil for one
+// that is not content.
+func (w *worker) openSubdir(d *directory, e *child, path string) (sub *directory, err error) {
+	fd, err := d.fd.openDir(e.entry.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if sub == nil {
+			fd.close()
+		}
+	}()
+	since := time.Now()
 	// From here on the open directory is what counts, whatever its name leads
 	// to by now.
-	if err := unix.Fstat(sub.fd, &e.st); err != nil {
-		c.problem(e.path, err)
-		return
+	var st unix.Stat_t
+	if err := unix.Fstat(fd.fd, &st); err != nil {
+		return nil, err
 	}
-	if c.opt.Skip != nil {
-		if why := c.opt.Skip(e.st.Dev, e.st.Ino); why != "" {
-			c.omit(&c.special, e.path, why)
-			return
+	if w.opt.Skip != nil {
+		if why := w.opt.Skip(st.Dev, st.Ino); why != "" {
+			w.omit(&w.special, path, why)
+			return nil, nil
 		}
 	}
-	sub.dev, sub.fsRoot = e.st.Dev, e.st.Dev != d.dev
-	entry := c.entry(e.name, e.path, &e.st, tree.Dir)
-	if entry.XAttrs, err = c.xattrs(sub.fd); err != nil {
-		c.problem(e.path, err)
-		return
+	fd.dev, fd.fsRoot = st.Dev, st.Dev != d.fd.dev
+	w.fill(&e.entry, path, &st, tree.Dir)
+	var xattrs cas.Hash
+	if known, ok := w.known.find(st.Ino); ok && known.same(&st) {
+		xattrs = known.xattrs()
+	} else if xattrs, err = w.xattrs(fd.fd); err != nil {
+		return nil, err
 	}
-	root, kept, err := c.dir(sub, e.path+"/", e.sub)
-	if errors.Is(err, errUnlisted) {
-		return
-	}
-	if err != nil {
-		c.cancel(err)
-		return
-	}
-	if kept == 0 && !e.keep {
-		return // only on the way to an include that matched nothing
-	}
-	entry.Hash = root.Hash
-	e.entry, e.below, e.ok = entry, root.Totals, true
+	e.entry.XAttrs = xattrs
+	return &directory{fd: fd, path: path + "/", parent: d, entry: e, st: st, since: since}, nil
 }
 
 // symlink captures a link's own text.
-func (c *walker) symlink(d *dirFD, e *child) {
-	target, err := d.readlink(e.name)
+func (w *worker) symlink(d *directory, e *child) {
+	path := d.pathOf(e)
+	st, err := d.fd.look(e.entry.Name)
+	if err == nil && kindOf(&st) != unix.DT_LNK {
+		err = errReplaced
+	}
+	target := ""
+	if err == nil {
+		target, err = d.fd.readlink(e.entry.Name)
+	}
 	if errors.Is(err, unix.EINVAL) { // no link any more
 		err = errReplaced
 	}
 	if err != nil {
-		c.problem(e.path, vanished(err))
+		w.problem(path, vanished(err))
 		return
 	}
-	entry := c.entry(e.name, e.path, &e.st, tree.Symlink)
-	entry.Target, entry.Size = target, uint64(len(target))
-	e.entry, e.ok = entry, true
+	w.fill(&e.entry, path, &st, tree.Symlink)
+	e.entry.Target, e.entry.Size = target, uint64(len(target))
+	e.ok = true
 }

@@ -39,6 +39,12 @@ func (d *dirFD) openDir(name string) (*dirFD, error) {
 	return &dirFD{fd: fd}, nil
 }
 
+// look returns an entry's metadata.
+func (d *dirFD) look(name string) (st unix.Stat_t, err error) {
+	err = unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return st, err
+}
+
 // readlink returns a link's text.
 func (d *dirFD) readlink(name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
@@ -55,13 +61,16 @@ type dirName struct {
 	kind uint8
 }
 
-// readNames lists the directory in byte order. The standard library's listing
-// would drop the kinds or look entries up by path.
-func (d *dirFD) readNames() ([]dirName, error) {
+// readNames lists a directory in byte order. The standard library's listing would
+// drop the kinds or look entries up by path.
+func (w *worker) readNames(d *dirFD) ([]dirName, error) {
 	// Offsets in struct linux_dirent64 (getdents64(2)).
 	const reclen, kind, name = 16, 18, 19
 	var names []dirName
-	buf := make([]byte, 64<<10)
+	if w.names == nil {
+		w.names = make([]byte, 64<<10)
+	}
+	buf := w.names
 	for {
 		n, err := ignoringEINTR(func() (int, error) { return unix.Getdents(d.fd, buf) })
 		if err != nil {

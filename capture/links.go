@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -15,10 +17,21 @@ type inode struct{ dev, ino uint64 }
 // linked is a file with several names. The walk reads it under the name that it
 // meets first; the others wait for that.
 type linked struct {
-	done  chan struct{} // closed when first and ok are final
-	first *child
-	ok    bool
-	paths []string // guarded by the table's mutex
+	ino   uint64
+	first string // path of the first name
+	entry *tree.Entry
+
+	// Guarded by the table's mutex.
+	settled bool
+	ok      bool
+	waiting []waitingLink
+	paths   []string
+}
+
+// waitingLink is a further name of a file that is being read.
+type waitingLink struct {
+	dir *directory
+	e   *child
 }
 
 // linkTable finds the names of one file.
@@ -30,57 +43,73 @@ type linkTable struct {
 // claim returns the group of a file with several names, and whether the caller
 // is the one to read it and to settle the group. Most files have one name and
 // no group.
-func (t *linkTable) claim(e *child) (group *linked, first bool) {
-	if e.st.Nlink < 2 {
+func (t *linkTable) claim(d *directory, e *child, st *unix.Stat_t) (group *linked, first bool) {
+	if st.Nlink < 2 {
 		return nil, false
 	}
-	id := inode{uint64(e.st.Dev), e.st.Ino}
+	id := inode{uint64(st.Dev), st.Ino}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l, ok := t.inodes[id]; ok {
 		return l, false
 	}
-	l := &linked{done: make(chan struct{}), first: e, paths: []string{e.path}}
+	path := d.pathOf(e)
+	l := &linked{ino: st.Ino, first: path, entry: &e.entry, paths: []string{path}}
 	t.inodes[id] = l
 	return l, true
 }
 
-// settle says what became of the file. A nil group has nobody waiting.
-func (l *linked) settle(ok bool) {
-	if l == nil {
-		return
+// wait leaves a further name to whoever settles its group, or returns the group if
+// that has been done.
+func (t *linkTable) wait(l *linked, d *directory, e *child) *linked {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l.settled {
+		return l
 	}
-	l.ok = ok
-	close(l.done)
+	l.waiting = append(l.waiting, waitingLink{d, e})
+	return nil
 }
 
-// waitingLink is a further name of a file that somebody else reads.
-type waitingLink struct {
-	e     *child
-	group *linked
+// settle says what became of the file, and what its inode number was when it was
+// read. It returns who has waited.
+func (t *linkTable) settle(l *linked, ino uint64, ok bool) []waitingLink {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l.settled = true; ok && ino != l.ino {
+		l.ino = 0 // the name led to another file by then: the others are not that
+	}
+	// The entry goes with its directory.
+	entry := *l.entry
+	l.entry, l.ok = &entry, ok
+	waiting := l.waiting
+	l.waiting = nil
+	return waiting
 }
 
-// takeLink gives a further name the entry of the first. Whoever calls it has
-// settled all that it claimed, so no two can wait for each other.
-func (c *walker) takeLink(l waitingLink) {
-	<-l.group.done
-	if !l.group.ok {
-		if c.ctx.Err() == nil {
-			c.problem(l.e.path, errors.New("is a hard link to "+tree.Quote(l.group.first.path)+", which could not be read"))
-		}
-		return
+// add notes a further name that got into the tree.
+func (t *linkTable) add(l *linked, path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.paths = append(l.paths, path)
+}
+
+// takeLink gives a further name the entry of the first, which is settled, and
+// settles it.
+func (w *worker) takeLink(l *linked, d *directory, e *child) {
+	path := d.pathOf(e)
+	switch {
+	case !l.ok:
+		w.problem(path, errors.New("is a hard link to "+tree.Quote(l.first)+", which could not be read"))
+	case l.ino == 0:
+		w.problem(path, errReplaced)
+	default:
+		name := e.entry.Name
+		e.entry = *l.entry
+		e.entry.Name, e.ok = name, true
+		w.links.add(l, path)
 	}
-	first := l.group.first
-	if l.e.st.Ino != first.st.Ino {
-		c.problem(l.e.path, errReplaced)
-		return
-	}
-	l.e.entry = first.entry
-	l.e.entry.Name = l.e.name
-	l.e.ok = true
-	c.links.mu.Lock()
-	l.group.paths = append(l.group.paths, l.e.path)
-	c.links.mu.Unlock()
+	w.settle(d)
 }
 
 // groups returns the groups of two or more saved names, sorted.

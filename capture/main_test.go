@@ -123,16 +123,18 @@ func captureAll(t *testing.T, dir string, m *memory) (Result, error) {
 	return Tree(t.Context(), dir, m, Options{Files: rules(t)})
 }
 
-// captureInOrder captures everything in dir in one goroutine: the entries of a
-// directory by name, but its small files after all others.
-func captureInOrder(t *testing.T, dir string, m *memory) (Result, error) {
+// captureInOrder captures everything in dir with one worker: of each directory the
+// files by name, then what lies in directories. looked is told when a directory was
+// listed, or a file looked at and not read yet.
+func captureInOrder(t *testing.T, dir string, m *memory, looked func(path string)) (Result, error) {
 	t.Helper()
 	root, err := openRoot(dir)
 	require.NoError(t, err)
-	defer root.close()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	return newWalker(ctx, cancel, m).run(root, rules(t))
+	w := newWalker(ctx, cancel, m)
+	w.looked = looked
+	return w.run(root, rules(t), 1)
 }
 
 // write makes files with their directories; a name that ends in a slash is an

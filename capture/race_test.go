@@ -16,15 +16,18 @@ import (
 	"github.com/snapfs/snapfs/cas"
 )
 
-// once runs fn before the first objects are put.
-func once(fn func()) func([]cas.Object) error {
-	var first sync.Once
-	return func([]cas.Object) error { first.Do(fn); return nil }
+// after runs fn when path was looked at; "" is the listing of the root.
+func after(path string, fn func()) func(path string) {
+	return func(looked string) {
+		if looked == path {
+			fn()
+		}
+	}
 }
 
-// TestEntriesThatDoNotHoldStill: the first file is stored, and then something
-// that the walk has seen and not read yet is not what it was. Never is there a
-// checkpoint without it.
+// TestEntriesThatDoNotHoldStill: something that was listed and not looked at, or
+// looked at and not read yet, is not what it was. Never is there a checkpoint
+// without it.
 func TestEntriesThatDoNotHoldStill(t *testing.T) {
 	remove := func(path string) func(ws string) error {
 		return func(ws string) error { return os.RemoveAll(filepath.Join(ws, path)) }
@@ -39,33 +42,38 @@ func TestEntriesThatDoNotHoldStill(t *testing.T) {
 	dir := func(path string) error { return os.Mkdir(path, 0o755) }
 	fifo := func(path string) error { return unix.Mkfifo(path, 0o644) }
 	tests := map[string]struct {
+		after  string
 		change func(ws string) error
 		want   map[string]string
 	}{
-		"file vanishes":           {remove("small"), map[string]string{"small": errVanished.Error()}},
-		"large file vanishes":     {remove("large"), map[string]string{"large": errVanished.Error()}},
-		"directory vanishes":      {remove("dir"), map[string]string{"dir": errVanished.Error()}},
-		"link vanishes":           {remove("link"), map[string]string{"link": errVanished.Error()}},
-		"directory becomes file":  {then("dir", file), map[string]string{"dir": errReplaced.Error()}},
-		"directory becomes link":  {then("dir", link), map[string]string{"dir": errReplaced.Error()}},
-		"directory becomes fifo":  {then("dir", fifo), map[string]string{"dir": errReplaced.Error()}},
-		"file becomes link":       {then("small", link), map[string]string{"small": errReplaced.Error()}},
-		"file becomes fifo":       {then("small", fifo), map[string]string{"small": "is no regular file any more"}},
-		"file becomes directory":  {then("small", dir), map[string]string{"small": "is no regular file any more"}},
-		"link becomes file":       {then("link", file), map[string]string{"link": errReplaced.Error()}},
-		"all of them at once":     {func(ws string) error { return errors.Join(remove("dir")(ws), remove("small")(ws)) }, map[string]string{"dir": errVanished.Error(), "small": errVanished.Error()}},
-		"name of a file vanishes": {remove("name1"), map[string]string{"name1": errVanished.Error(), "name2": "is a hard link to name1, which could not be read"}},
-		"name becomes other file": {then("name1", file), map[string]string{"name2": errReplaced.Error()}},
+		"file vanishes":               {"", remove("small"), map[string]string{"small": errVanished.Error()}},
+		"large file vanishes":         {"", remove("large"), map[string]string{"large": errVanished.Error()}},
+		"directory vanishes":          {"", remove("dir"), map[string]string{"dir": errVanished.Error()}},
+		"link vanishes":               {"", remove("link"), map[string]string{"link": errVanished.Error()}},
+		"directory becomes file":      {"", then("dir", file), map[string]string{"dir": errReplaced.Error()}},
+		"directory becomes link":      {"", then("dir", link), map[string]string{"dir": errReplaced.Error()}},
+		"directory becomes fifo":      {"", then("dir", fifo), map[string]string{"dir": errReplaced.Error()}},
+		"file becomes link":           {"", then("small", link), map[string]string{"small": errReplaced.Error()}},
+		"looked-at file becomes link": {"small", then("small", link), map[string]string{"small": errReplaced.Error()}},
+		"looked-at file vanishes":     {"small", remove("small"), map[string]string{"small": errVanished.Error()}},
+		"unread file becomes fifo":    {"", then("small", fifo), map[string]string{"small": errReplaced.Error()}},
+		"file becomes fifo":           {"small", then("small", fifo), map[string]string{"small": "is no regular file any more"}},
+		"file becomes directory":      {"small", then("small", dir), map[string]string{"small": "is no regular file any more"}},
+		"link becomes file":           {"", then("link", file), map[string]string{"link": errReplaced.Error()}},
+		"all of them at once":         {"", func(ws string) error { return errors.Join(remove("dir")(ws), remove("small")(ws)) }, map[string]string{"dir": errVanished.Error(), "small": errVanished.Error()}},
+		"name of a file vanishes":     {"name1", remove("name1"), map[string]string{"name1": errVanished.Error(), "name2": "is a hard link to name1, which could not be read", "name3": "is a hard link to name1, which could not be read"}},
+		"name becomes other file":     {"name1", then("name1", file), map[string]string{"name2": errReplaced.Error(), "name3": errReplaced.Error()}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			ws := t.TempDir()
 			write(t, ws, map[string]string{"a/first": "1", "dir/x": "2", "small": "3", "name1": "4", "large": strings.Repeat("x", 2<<20)})
-			require.NoError(t, os.Link(filepath.Join(ws, "name1"), filepath.Join(ws, "name2")))
+			for _, name := range []string{"name2", "name3"} {
+				require.NoError(t, os.Link(filepath.Join(ws, "name1"), filepath.Join(ws, name)))
+			}
 			require.NoError(t, os.Symlink("small", filepath.Join(ws, "link")))
 			m := newMemory()
-			m.onPut = once(func() { require.NoError(t, test.change(ws)) })
-			_, err := captureInOrder(t, ws, m)
+			_, err := captureInOrder(t, ws, m, after(test.after, func() { require.NoError(t, test.change(ws)) }))
 			require.Equal(t, test.want, problems(t, err))
 			for path := range test.want {
 				require.ErrorContains(t, err, path)
@@ -80,12 +88,11 @@ func TestDirectoryBecomesAnother(t *testing.T) {
 	ws := t.TempDir()
 	write(t, ws, map[string]string{"a/first": "1", "dir/x": "2"})
 	m := newMemory()
-	m.onPut = once(func() {
+	got, err := captureInOrder(t, ws, m, after("", func() {
 		require.NoError(t, os.Rename(filepath.Join(ws, "dir"), filepath.Join(ws, "old")))
 		write(t, ws, map[string]string{"dir/y": "3"})
 		require.NoError(t, os.Chmod(filepath.Join(ws, "dir"), 0o750))
-	})
-	got, err := captureInOrder(t, ws, m)
+	}))
 	require.NoError(t, err)
 	all := m.entries(t, got)
 	require.Equal(t, uint32(0o750), all["dir"].Mode)
@@ -103,8 +110,7 @@ func TestFileGrowsBeforeItIsRead(t *testing.T) {
 			require.NoError(t, os.Link(filepath.Join(ws, "log"), filepath.Join(ws, "log2")))
 			grown := strings.Repeat("y", size)
 			m := newMemory()
-			m.onPut = once(func() { require.NoError(t, os.WriteFile(filepath.Join(ws, "log"), []byte(grown), 0o644)) })
-			got, err := captureInOrder(t, ws, m)
+			got, err := captureInOrder(t, ws, m, after("log", func() { require.NoError(t, os.WriteFile(filepath.Join(ws, "log"), []byte(grown), 0o644)) }))
 			require.NoError(t, err)
 			all := m.entries(t, got)
 			require.True(t, m.content(t, all["log"]) == grown)

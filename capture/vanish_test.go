@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/snapfs/snapfs/policy"
 )
 
 // A directory that goes away between its opening and its listing is one of the
@@ -21,15 +19,14 @@ func TestDirectoryVanishesBeforeItIsListed(t *testing.T) {
 	defer root.close()
 	sub, err := root.openDir("gone")
 	require.NoError(t, err)
-	defer sub.close()
 	require.NoError(t, os.Remove(filepath.Join(ws, "gone")))
-	files, err := policy.CompileFiles(policy.FilesOptions{})
-	require.NoError(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	c := newWalker(ctx, cancel, newMemory())
-	_, _, err = c.dir(sub, "gone/", files.Root())
-	require.ErrorIs(t, err, errUnlisted)
-	require.Equal(t, []Problem{{Path: "gone", Err: errVanished}}, c.problems)
+	w := &worker{walker: newWalker(ctx, cancel, newMemory())}
+	parent := &directory{path: ""}
+	parent.left.Store(2)
+	w.enter(&directory{fd: sub, path: "gone/", parent: parent}, rules(t).Root())
+	require.Equal(t, []Problem{{Path: "gone", Err: errVanished}}, w.problems)
+	require.Equal(t, int32(1), parent.left.Load())
 	require.NoError(t, ctx.Err())
 }

@@ -14,7 +14,7 @@ import (
 
 // xattrs stores the extended attributes of an open file or directory that are
 // content: those of users, and POSIX ACLs. Most files have none.
-func (c *walker) xattrs(fd int) (cas.Hash, error) {
+func (w *worker) xattrs(fd int) (cas.Hash, error) {
 	names, err := listXattrs(fd)
 	if err != nil || len(names) == 0 {
 		return cas.Hash{}, err
@@ -37,7 +37,8 @@ func (c *walker) xattrs(fd int) (cas.Hash, error) {
 	if err != nil {
 		return cas.Hash{}, err
 	}
-	return obj.Key.Hash, c.putTrees([]cas.Object{obj})
+	w.addTrees(obj)
+	return obj.Key.Hash, nil
 }
 
 // listXattrs returns the sorted names of the attributes that are content.

@@ -110,6 +110,9 @@ func (s *session) Head() string {
 	return s.head
 }
 
+// BaseHolds implements [snapshot.Session].
+func (s *session) BaseHolds() bool { return s.start.BaseHolds }
+
 // call sends a request of this session.
 func (s *session) call(ctx context.Context, r request) ([]byte, error) {
 	select {

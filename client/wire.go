@@ -27,6 +27,8 @@ const Binary = "application/octet-stream"
 type SessionStart struct {
 	ID   string `json:"id" doc:"name of the session in the other routes"`
 	Head string `json:"head" doc:"the thread's head when the session began; empty: it had none"`
+	// BaseHolds: see [snapshot.Session].
+	BaseHolds bool `json:"baseHolds" doc:"the session may rely on all objects of the base that the request named"`
 }
 
 // Publish is the body of a publish request.

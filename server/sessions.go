@@ -132,7 +132,7 @@ func (s *Server) begin(ctx context.Context, in *struct{ Body snapshot.BeginReque
 		_, w := humago.Unwrap(hc)
 		hc.SetHeader("Content-Type", "application/x-ndjson")
 		hc.SetStatus(http.StatusCreated)
-		if err := jsonFormat.Marshal(w, client.SessionStart{ID: o.id, Head: o.Head()}); err != nil {
+		if err := jsonFormat.Marshal(w, client.SessionStart{ID: o.id, Head: o.Head(), BaseHolds: o.BaseHolds()}); err != nil {
 			return // the peer has gone
 		}
 		if err := http.NewResponseController(w).Flush(); err != nil {

@@ -70,8 +70,16 @@ type BeginRequest struct {
 	PID    int    `json:"pid,omitempty"`    // of the saving process, for messages
 	Empty  bool   `json:"empty,omitempty"`  // the thread must have nothing: a fork
 	Parent string `json:"parent,omitempty"` // must be the head; empty: whatever is
+	// Base is a checkpoint that the save wants to rely on: see [Session.BaseHolds].
+	Base Base `json:"base,omitzero"`
 	// Beside lets other saves into the thread go on: for what adds artifacts only.
 	Beside bool `json:"beside,omitempty"`
+}
+
+// Base names a checkpoint and its record.
+type Base struct {
+	Checkpoint string `json:"checkpoint"`
+	Record     string `json:"record"` // hash, 64 hex digits
 }
 
 // PublishRequest ends a save.
@@ -105,6 +113,9 @@ type Session interface {
 	// Head is the thread's head when the session began, or what it published last;
 	// empty: there is none.
 	Head() string
+	// BaseHolds reports whether the session may rely on all objects of the request's
+	// base without asking for each: the checkpoint is there, and no damage is known.
+	BaseHolds() bool
 	// Have reports, key by key, whether the save may rely on the object that the
 	// store has.
 	Have(ctx context.Context, keys []cas.Key) ([]bool, error)

@@ -192,17 +192,7 @@ func noStore(dir string) error {
 
 // writeFile replaces a small file atomically and durably.
 func writeFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := replace(path, data, (*os.File).Sync); err != nil {
 		return err
 	}
 	d, err := os.Open(filepath.Dir(path))
@@ -211,4 +201,42 @@ func writeFile(path string, data []byte) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// cacheFile replaces a file of the cache of the store in dir atomically. After a
+// crash of the machine it may be damaged or gone.
+func cacheFile(dir, path string, data []byte) error {
+	return replace(path, data, func(f *os.File) error { return local.Own(f.Name(), dir) })
+}
+
+// replace writes a file beside path, has finish do what is left, and renames it.
+func replace(path string, data []byte, finish func(*os.File) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = finish(f)
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// cacheFolder makes a folder in the cache of the store in dir.
+func cacheFolder(dir, path string) error {
+	err := os.Mkdir(path, 0o700)
+	if errors.Is(err, iofs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		err = local.Own(path, dir)
+	}
+	return err
 }

@@ -42,6 +42,7 @@ type SaveOptions struct {
 	MaxSize        int64 // of all files together; 0: no limit
 	Files          policy.FilesOptions
 	Compression    local.Compression
+	FullScan       bool // read all files, whatever is known of them from the last save
 	Force          bool // also what is refused otherwise: a home directory, the root ...
 }
 
@@ -89,11 +90,26 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		}
 		begin.Parent = parent.ID
 	}
+	rules := files.Encode()
+	var known *capture.Known
+	var knownFile string
+	policyHash := cas.Data.Sum(rules).String()
+	if s.dir != "" {
+		if knownFile, err = s.knownPath(workspace, opt.Thread); err != nil {
+			return SaveResult{}, err
+		}
+		if !opt.FullScan {
+			known, begin.Base = s.loadKnown(knownFile, policyHash)
+		}
+	}
 	session, err := s.holder.Begin(ctx, begin)
 	if err != nil {
 		return SaveResult{}, err
 	}
 	defer session.Close()
+	if !session.BaseHolds() {
+		known = nil
+	}
 	w, end, err := s.newWriter(ctx, session, opt.Compression)
 	if err != nil {
 		return SaveResult{}, err
@@ -101,7 +117,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	defer end()
 
 	now := s.now()
-	copt := capture.Options{Files: files, SkipUnreadable: opt.SkipUnreadable, MaxFileSize: opt.MaxFileSize, MaxSize: opt.MaxSize}
+	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, MaxFileSize: opt.MaxFileSize, MaxSize: opt.MaxSize}
 	if opt.Force {
 		if copt.Skip, err = s.skipped(); err != nil {
 			return SaveResult{}, err
@@ -137,7 +153,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if rec.ID == "" {
 		rec.ID = newID(now)
 	}
-	if rec.Policy, err = putSmall(ctx, w, files.Encode()); err != nil {
+	if rec.Policy, err = putSmall(ctx, w, rules); err != nil {
 		return SaveResult{}, err
 	}
 	if len(got.Left) > 0 {
@@ -163,6 +179,9 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		return SaveResult{}, err
 	}
 	s.remember(workspace, opt.Thread)
+	if s.dir != "" {
+		s.saveKnown(knownFile, got.Known, cp, policyHash)
+	}
 	return SaveResult{Checkpoint: cp, Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid, Unreadable: got.Unreadable}, nil
 }
 

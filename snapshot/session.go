@@ -18,6 +18,7 @@ type localSession struct {
 	began  uint64 // how many sessions had begun, this one included
 	head   string
 	isNew  bool // the thread did not exist
+	holds  bool // the request's base
 	ending sync.Once
 
 	mu        sync.Mutex
@@ -64,7 +65,28 @@ func (h *localHolder) Begin(ctx context.Context, req BeginRequest) (Session, err
 		return nil, errors.Join(err, s.Close())
 	}
 	s.head = t.Head
+	if s.holds, err = h.baseHolds(ctx, req.Base); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
+}
+
+// baseHolds looks at what a session that has begun wants to rely on: no collection
+// takes from it what was reachable since.
+func (h *localHolder) baseHolds(ctx context.Context, base Base) (bool, error) {
+	if base.Checkpoint == "" {
+		return false, nil
+	}
+	cp, err := h.index.Checkpoint(ctx, defaultOrg, base.Checkpoint)
+	if errors.Is(err, index.ErrCheckpointNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return cp.RecordHash.String() == base.Record && len(h.distrusted) == 0, nil
 }
 
 // early refuses an id or a name that is taken or not valid. The publish looks
@@ -109,6 +131,9 @@ func (s *localSession) alive() error {
 	}
 	return nil
 }
+
+// BaseHolds implements [Session].
+func (s *localSession) BaseHolds() bool { return s.holds }
 
 // Have implements [Session].
 func (s *localSession) Have(ctx context.Context, keys []cas.Key) ([]bool, error) {

@@ -66,10 +66,10 @@ func (s *Store) remember(workspace, thread string) {
 		if old, rerr := os.ReadFile(memory); rerr == nil && string(old) == thread {
 			return
 		}
-		err = os.MkdirAll(filepath.Dir(memory), 0o700)
+		err = cacheFolder(s.dir, filepath.Dir(memory))
 	}
 	if err == nil {
-		err = writeFile(memory, []byte(thread))
+		err = cacheFile(s.dir, memory, []byte(thread))
 	}
 	if err != nil {
 		s.log.Warn("cannot remember the workspace's thread", "workspace", workspace, "thread", thread, "error", err)

@@ -65,7 +65,7 @@ func Adopt(dir string, id cas.PackID) ([]cas.Located, error) {
 	to := packPath(dir, id)
 	parent := filepath.Dir(to)
 	if err := os.Mkdir(parent, 0o700); err == nil {
-		if err := errors.Join(own(parent, dir), syncDir(filepath.Dir(parent))); err != nil {
+		if err := errors.Join(Own(parent, dir), syncDir(filepath.Dir(parent))); err != nil {
 			return nil, err
 		}
 	} else if errors.Is(err, iofs.ErrNotExist) { // a store is made with it
@@ -253,8 +253,8 @@ func noSpace(err error) error {
 	return err
 }
 
-// own gives what root made in another user's store to the store's owner.
-func own(path, dir string) error {
+// Own gives what root made in another user's store to the store's owner.
+func Own(path, dir string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}

@@ -277,7 +277,7 @@ func (s *Store) createPack(useReserve bool) (*openPack, error) {
 		p.f = f
 		swept, err := lockPack(f)
 		if err == nil && !swept {
-			err = own(f.Name(), s.dir)
+			err = Own(f.Name(), s.dir)
 		}
 		if err != nil {
 			f.Close()

@@ -37,6 +37,7 @@ var saveCommand = &cli.Command{
 		&cli.StringFlag{Name: "max-file-size", Usage: "fail if a file is longer than `SIZE` (10MiB)"},
 		&cli.StringFlag{Name: "max-size", Usage: "fail if all files together are longer than `SIZE`"},
 		&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
+		&cli.BoolFlag{Name: "full-scan", Usage: "read all files, also those that have not changed since the last save"},
 		&cli.BoolFlag{Name: "force", Usage: "also a home directory, the root of the file system, and what holds the store or a mount (which stay left out)"},
 	},
 	Action: func(c *cli.Context) error {
@@ -80,6 +81,7 @@ func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 		Run:            c.String("run"),
 		Message:        c.String("message"),
 		SkipUnreadable: c.Bool("skip-unreadable"),
+		FullScan:       c.Bool("full-scan"),
 		Force:          c.Bool("force"),
 	}
 	if opt.Compression, err = local.ParseCompression(c.String("compression")); err != nil {

@@ -1,0 +1,229 @@
+package capture
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+)
+
+// A Known is what a capture found, by inode number: what did not change since
+// then need not be read. It holds no names, so what was renamed is known too, and
+// no device numbers, which change when a file system is mounted again. The nil
+// Known knows nothing.
+//
+// It is as good as the objects that it names: whoever uses one makes sure that the
+// store still has them.
+type Known struct {
+	records []byte
+	sets    []cas.Hash // of attributes
+	slots   []uint32   // a hash table: numbers of records plus 1; 0: free
+}
+
+// The encoding, all numbers little-endian.
+//
+//	header:  magic "SFKN", version (4), length of the binding (4), sets (4), records (4)
+//	         the binding, hashes of sets of attributes (32 each)
+//	record:  inode number (8), size (8), mtime and ctime in seconds (8, 8) and
+//	         nanoseconds (4, 4), mode (4), uid (4), gid (4),
+//	         number of its set of attributes plus 1 or 0 (4), hash (32)
+//	end:     CRC32C of all before (4)
+const (
+	knownMagic   = "SFKN"
+	knownVersion = 1
+	knownHeader  = 20
+	recordSize   = 88
+)
+
+// untrusted stands for a ctime that equals none.
+const untrusted = 1<<32 - 1
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Count returns how many files and directories are known.
+func (k *Known) Count() int {
+	if k == nil {
+		return 0
+	}
+	return len(k.records) / recordSize
+}
+
+// Encode returns the known as bytes, bound to what they are good for: see
+// [DecodeKnown].
+func (k *Known) Encode(binding []byte) []byte {
+	b := make([]byte, 0, knownHeader+len(binding)+len(k.sets)*len(cas.Hash{})+len(k.records)+crc32.Size)
+	b = append(b, knownMagic...)
+	for _, n := range []int{knownVersion, len(binding), len(k.sets), k.Count()} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	}
+	b = append(b, binding...)
+	for _, set := range k.sets {
+		b = append(b, set[:]...)
+	}
+	b = append(b, k.records...)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// DecodeKnown reads what [Known.Encode] returned, and keeps data. It fails with
+// [cas.ErrCorrupt].
+func DecodeKnown(data []byte) (k *Known, binding []byte, err error) {
+	bad := fmt.Errorf("what was known of a workspace: %w", cas.ErrCorrupt)
+	if len(data) < knownHeader+crc32.Size || string(data[:4]) != knownMagic {
+		return nil, nil, bad
+	}
+	number := func(i int) int { return int(binary.LittleEndian.Uint32(data[4+4*i:])) }
+	if number(0) != knownVersion {
+		return nil, nil, bad
+	}
+	bound, sets, count := number(1), number(2), number(3)
+	end := len(data) - crc32.Size
+	if end != knownHeader+bound+sets*len(cas.Hash{})+count*recordSize ||
+		binary.LittleEndian.Uint32(data[end:]) != crc32.Checksum(data[:end], castagnoli) {
+		return nil, nil, bad
+	}
+	rest := data[knownHeader:end]
+	binding, rest = rest[:bound], rest[bound:]
+	k = &Known{sets: make([]cas.Hash, sets)}
+	for i := range k.sets {
+		k.sets[i], rest = cas.Hash(rest), rest[len(cas.Hash{}):]
+	}
+	k.records = rest
+	k.index()
+	return k, binding, nil
+}
+
+// index makes the hash table.
+func (k *Known) index() {
+	size := 8
+	for size < 2*k.Count() {
+		size *= 2
+	}
+	k.slots = make([]uint32, size)
+	for i := range k.Count() {
+		at := k.slot(k.record(i).ino())
+		k.slots[at] = uint32(i + 1)
+	}
+}
+
+// slot returns where an inode's number stands or should stand.
+func (k *Known) slot(ino uint64) int {
+	mask := len(k.slots) - 1
+	at := int(ino*0x9E3779B97F4A7C15>>32) & mask
+	for k.slots[at] != 0 && k.record(int(k.slots[at]-1)).ino() != ino {
+		at = (at + 1) & mask
+	}
+	return at
+}
+
+func (k *Known) record(i int) knownRecord {
+	return knownRecord{k, k.records[i*recordSize:][:recordSize]}
+}
+
+// find returns what is known of an inode.
+func (k *Known) find(ino uint64) (r knownRecord, ok bool) {
+	if k == nil {
+		return knownRecord{}, false
+	}
+	i := k.slots[k.slot(ino)]
+	if i == 0 {
+		return knownRecord{}, false
+	}
+	return k.record(int(i - 1)), true
+}
+
+// knownRecord is what is known of one inode.
+type knownRecord struct {
+	k *Known
+	b []byte
+}
+
+func (r knownRecord) ino() uint64         { return binary.LittleEndian.Uint64(r.b) }
+func (r knownRecord) uint32(i int) uint32 { return binary.LittleEndian.Uint32(r.b[i:]) }
+func (r knownRecord) int64(i int) int64   { return int64(binary.LittleEndian.Uint64(r.b[i:])) }
+func (r knownRecord) hash() cas.Hash      { return cas.Hash(r.b[56:]) }
+
+// xattrs returns the hash of its set of attributes, zero for none.
+func (r knownRecord) xattrs() cas.Hash {
+	if n := int(r.uint32(52)); n > 0 && n <= len(r.k.sets) {
+		return r.k.sets[n-1]
+	}
+	return cas.Hash{}
+}
+
+// same reports whether nothing about an inode has changed.
+func (r knownRecord) same(st *unix.Stat_t) bool {
+	return r.sameTime(st) && r.int64(24) == st.Ctim.Sec && r.uint32(36) == uint32(st.Ctim.Nsec)
+}
+
+// sameContent reports whether a file's content is what it was. A change of mode or
+// owner moves the ctime as a change of content does, which also moves the mtime or
+// puts it back: so where the mode or the owner is another, the mtime is believed.
+func (r knownRecord) sameContent(st *unix.Stat_t) bool {
+	if r.uint32(36) == untrusted || r.uint32(40)&unix.S_IFMT != unix.S_IFREG || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return false
+	}
+	meta := r.uint32(40) != st.Mode || r.uint32(44) != st.Uid || r.uint32(48) != st.Gid
+	return r.same(st) || meta && r.sameTime(st)
+}
+
+func (r knownRecord) sameTime(st *unix.Stat_t) bool {
+	return r.int64(8) == st.Size && r.int64(16) == st.Mtim.Sec && r.uint32(32) == uint32(st.Mtim.Nsec)
+}
+
+// A change soon after a look may leave the ctime as it was: the kernel's clock
+// moves in ticks of at most 10 ms, some file systems count whole seconds, or two.
+const (
+	tick       = 20 * time.Millisecond
+	coarseTick = 2*time.Second + tick
+)
+
+// settledBefore reports whether a change after t must show in the ctime.
+func settledBefore(st *unix.Stat_t, t time.Time) bool {
+	margin := tick
+	if st.Ctim.Nsec == 0 {
+		margin = coarseTick
+	}
+	return time.Unix(st.Ctim.Sec, st.Ctim.Nsec).Add(margin).Before(t)
+}
+
+// see notes what was found for the next capture. It was looked at after since.
+func (w *worker) see(st *unix.Stat_t, since time.Time, hash, xattrs cas.Hash) {
+	if st.Ino == 0 || st.Size < 0 {
+		return
+	}
+	ctime := uint32(st.Ctim.Nsec)
+	if !settledBefore(st, since) {
+		if kindOf(st) == unix.DT_REG {
+			return
+		}
+		ctime = untrusted // the hash of a directory is compared and not believed
+	}
+	le, b := binary.LittleEndian, w.seen
+	for _, n := range [...]uint64{st.Ino, uint64(st.Size), uint64(st.Mtim.Sec), uint64(st.Ctim.Sec)} {
+		b = le.AppendUint64(b, n)
+	}
+	for _, n := range [...]uint32{uint32(st.Mtim.Nsec), ctime, st.Mode, st.Uid, st.Gid, w.setNumber(xattrs)} {
+		b = le.AppendUint32(b, n)
+	}
+	w.seen = append(b, hash[:]...)
+}
+
+// setNumber numbers a set of attributes, from 1; 0: none.
+func (c *walker) setNumber(set cas.Hash) uint32 {
+	if set.IsZero() {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.setNumbers[set]
+	if !ok {
+		c.sets = append(c.sets, set)
+		n = uint32(len(c.sets))
+		c.setNumbers[set] = n
+	}
+	return n
+}
