@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/tasks"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -121,13 +122,11 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 	defer cancel(nil)
 	c := newWalker(ctx, cancel, w)
 	c.opt, c.known = opt, opt.Known
-	return c.run(root, opt.Files, workers())
+	return c.run(root, workers())
 }
 
 func newWalker(ctx context.Context, cancel context.CancelCauseFunc, w cas.Writer) *walker {
-	c := &walker{ctx: ctx, cancel: cancel, w: w, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}}
-	c.tasks.changed.L = &c.tasks.mu
-	return c
+	return &walker{ctx: ctx, cancel: cancel, w: w, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}}
 }
 
 // openRoot opens the workspace itself; here alone a symlink is followed.
@@ -140,8 +139,8 @@ func openRoot(dir string) (*dirFD, error) {
 }
 
 // run captures the whole tree, and closes its root.
-func (c *walker) run(root *dirFD, files *policy.Files, workers int) (Result, error) {
-	stat, err := c.start(root, files, workers)
+func (c *walker) run(root *dirFD, workers int) (Result, error) {
+	stat, err := c.start(root, workers)
 	if err != nil {
 		return Result{}, err
 	}
@@ -176,7 +175,7 @@ func (c *walker) run(root *dirFD, files *policy.Files, workers int) (Result, err
 }
 
 // start takes the root's own metadata and has the workers take all below it.
-func (c *walker) start(fd *dirFD, files *policy.Files, workers int) (stat tree.Entry, err error) {
+func (c *walker) start(fd *dirFD, workers int) (stat tree.Entry, err error) {
 	root := &directory{fd: fd}
 	defer func() {
 		if err != nil {
@@ -199,14 +198,12 @@ func (c *walker) start(fd *dirFD, files *policy.Files, workers int) (stat tree.E
 	}
 	var wg sync.WaitGroup
 	all := []*worker{first}
-	c.tasks.open = 1 // the root
+	c.tasks = tasks.New(task{dir: root})
 	for range workers - 1 {
 		w := &worker{walker: c}
 		all = append(all, w)
 		wg.Go(w.work)
 	}
-	first.enter(root, files.Root())
-	c.tasks.done()
 	first.work()
 	wg.Wait()
 	for _, w := range all {
@@ -236,7 +233,7 @@ type walker struct {
 	w        cas.Writer
 	uid, gid uint32 // the default owner
 	known    *Known
-	tasks    tasks
+	tasks    *tasks.Stack[task]
 	links    linkTable
 	root     tree.Root         // when all is done
 	seen     []byte            // of all workers

@@ -91,8 +91,8 @@ func (w *worker) enter(d *directory, scope policy.Scope) {
 		}
 	}
 	d.open.Add(int32(len(later)))
-	w.tasks.put(later...)
-	w.do(first)
+	w.tasks.Put(later...)
+	w.children(first)
 	w.settle(d)
 }
 

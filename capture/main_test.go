@@ -133,8 +133,8 @@ func captureInOrder(t *testing.T, dir string, m *memory, looked func(path string
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	w := newWalker(ctx, cancel, m)
-	w.looked = looked
-	return w.run(root, rules(t), 1)
+	w.looked, w.opt.Files = looked, rules(t)
+	return w.run(root, 1)
 }
 
 // write makes files with their directories; a name that ends in a slash is an

@@ -23,7 +23,7 @@ func TestDirectoryVanishesBeforeItIsListed(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	w := &worker{walker: newWalker(ctx, cancel, newMemory())}
-	parent := &directory{path: ""}
+	parent := &directory{}
 	parent.left.Store(2)
 	w.enter(&directory{fd: sub, path: "gone/", parent: parent}, rules(t).Root())
 	require.Equal(t, []Problem{{Path: "gone", Err: errVanished}}, w.problems)

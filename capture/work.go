@@ -2,14 +2,14 @@ package capture
 
 import (
 	"runtime"
-	"sync"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/tree"
 )
 
 // A task is a stretch of a directory's children that somebody has to look at: a
-// directory below it alone, others together.
+// directory below it alone, others together. An empty one is the root, which has to
+// be listed.
 type task struct {
 	dir      *directory
 	from, to int
@@ -17,57 +17,6 @@ type task struct {
 
 // stretch is how many files of one directory make a task.
 const stretch = 64
-
-// tasks is what is left to do. The last put comes first, so that few directories
-// are open at a time.
-type tasks struct {
-	mu      sync.Mutex
-	changed sync.Cond
-	stack   []task
-	open    int // in the stack, or taken and not done
-	waiting int // workers that have nothing to do
-}
-
-// put adds tasks; the last of them is the next to be taken.
-func (t *tasks) put(more ...task) {
-	if len(more) == 0 {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stack = append(t.stack, more...)
-	t.open += len(more)
-	for range min(len(more), t.waiting) {
-		t.changed.Signal()
-	}
-}
-
-// take returns the next task. With wait it waits for one until all are done;
-// without, it returns false at once.
-func (t *tasks) take(wait bool) (next task, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for len(t.stack) == 0 {
-		if t.open == 0 || !wait {
-			return task{}, false
-		}
-		t.waiting++
-		t.changed.Wait()
-		t.waiting--
-	}
-	next = t.stack[len(t.stack)-1]
-	t.stack = t.stack[:len(t.stack)-1]
-	return next, true
-}
-
-// done says that a task which was taken is over.
-func (t *tasks) done() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.open--; t.open == 0 {
-		t.changed.Broadcast()
-	}
-}
 
 // A worker does tasks. What it reads it gathers across directories, so that one
 // lookup answers for many files however few of them a directory has.
@@ -88,22 +37,31 @@ func workers() int { return 2 * runtime.GOMAXPROCS(0) }
 // has read.
 func (w *worker) work() {
 	for {
-		t, ok := w.tasks.take(false)
+		t, ok := w.tasks.Take(false)
 		if !ok {
 			w.storeFiles()
-			if t, ok = w.tasks.take(true); !ok {
+			if t, ok = w.tasks.Take(true); !ok {
 				break
 			}
 		}
 		w.do(t)
-		w.tasks.done()
+		w.tasks.Done()
 	}
 	w.storeFiles()
 	w.storeTrees()
 }
 
-// do looks at a stretch of children.
+// do looks at a stretch of children, or lists the root.
 func (w *worker) do(t task) {
+	if t.to == 0 {
+		w.enter(t.dir, w.opt.Files.Root())
+		return
+	}
+	w.children(t)
+}
+
+// children looks at a stretch of children.
+func (w *worker) children(t task) {
 	defer t.dir.release()
 	for i := t.from; i < t.to; i++ {
 		if w.ctx.Err() != nil {

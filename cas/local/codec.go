@@ -33,7 +33,7 @@ func ParseCompression(s string) (Compression, error) {
 // Below minCompress bytes nothing is gained; above probeLimit a probe of
 // probeSize bytes from the middle decides whether the whole is tried.
 const (
-	minCompress = 96
+	minCompress = 512
 	probeLimit  = 128 << 10
 	probeSize   = 16 << 10
 )

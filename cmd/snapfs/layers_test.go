@@ -21,6 +21,7 @@ const module = "github.com/snapfs/snapfs"
 // and from its own folder only.
 var layers = [][]string{
 	{"policy"}, // pure decisions: see apart
+	{"internal"},
 	{"cas"},
 	{"tree"},
 	{"index"},
