@@ -3,8 +3,11 @@ package restore
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"sync"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/tasks"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -15,46 +18,96 @@ const checkBatch = 1024
 // checker looks for everything that a restore will need.
 type checker struct {
 	ctx    context.Context
+	cancel context.CancelCauseFunc // with the first error
 	store  cas.Store
 	reader *tree.Reader
 	links  *linkGroups
-	keys   []cas.Key
-	paths  []string // of keys
+	tasks  *tasks.Stack[checkTask]
+
+	mu    sync.Mutex
+	times map[cas.Hash]int // how often an object is needed
+}
+
+// checkTask is a directory to be looked through.
+type checkTask struct {
+	hash  cas.Hash
+	path  string // "" or ends in a slash
+	scope policy.Scope
+}
+
+// checkWorker looks through directories.
+type checkWorker struct {
+	*checker
+	times map[cas.Hash]int
+	keys  []cas.Key
+	paths []string // of keys
 }
 
 // check fails with [cas.ErrNotFound] or [cas.ErrCorrupt], naming the path, when
 // the store lacks something that the restore of src will need. It reads
-// directory objects, attributes and chunk lists, no contents.
-func check(ctx context.Context, store cas.Store, r *tree.Reader, src Source, links *linkGroups, files *policy.Files) error {
-	c := &checker{ctx: ctx, store: store, reader: r, links: links}
+// directory objects, attributes and chunk lists, no contents. It returns which
+// objects are needed several times.
+func check(ctx context.Context, store cas.Store, r *tree.Reader, src Source, links *linkGroups, files *policy.Files) (*repeated, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c := &checker{ctx: ctx, cancel: cancel, store: store, reader: r, links: links, times: map[cas.Hash]int{}}
 	if err := c.xattrs(".", src.Stat.XAttrs); err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.dir(src.Root, "", files.Root()); err != nil {
-		return err
+	c.tasks = tasks.New(checkTask{hash: src.Root, scope: files.Root()})
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(c.work)
 	}
-	return c.flush()
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return newRepeated(c.times), nil
 }
 
-func (c *checker) dir(h cas.Hash, path string, scope policy.Scope) error {
-	d, err := c.reader.Open(c.ctx, h)
+// work looks through directories until none is left.
+func (c *checker) work() {
+	w := &checkWorker{checker: c, times: map[cas.Hash]int{}}
+	for {
+		t, ok := c.tasks.Take(true)
+		if !ok {
+			break
+		}
+		if c.ctx.Err() == nil {
+			if err := w.dir(t); err != nil {
+				c.cancel(err)
+			}
+		}
+		c.tasks.Done()
+	}
+	if err := w.flush(); err != nil {
+		c.cancel(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for h, n := range w.times {
+		c.times[h] += n
+	}
+}
+
+func (c *checkWorker) dir(t checkTask) error {
+	d, err := c.reader.Open(c.ctx, t.hash)
 	if err != nil {
-		return fmt.Errorf("directory %s: %w", tree.Quote(shown(path)), err)
+		return fmt.Errorf("directory %s: %w", tree.Quote(shown(t.path)), err)
 	}
 	for e, err := range d.Entries(c.ctx, 0) {
 		if err != nil {
-			return fmt.Errorf("directory %s: %w", tree.Quote(shown(path)), err)
+			return fmt.Errorf("directory %s: %w", tree.Quote(shown(t.path)), err)
 		}
 		// A small tree may unfold to any depth.
-		p := path + e.Name
+		p := t.path + e.Name
 		if len(p) > tree.MaxPath {
 			return corrupt("%s: a path of %d bytes", tree.Quote(p), len(p))
 		}
-		decision, sub := scope.Decide(e.Name, e.Kind == tree.Dir)
+		decision, sub := t.scope.Decide(e.Name, e.Kind == tree.Dir)
 		if e.Kind == tree.Dir && decision.Descend {
-			if err := c.dir(e.Hash, p+"/", sub); err != nil {
-				return err
-			}
+			c.tasks.Put(checkTask{hash: e.Hash, path: p + "/", scope: sub})
 		}
 		if !decision.Keep {
 			continue
@@ -86,7 +139,7 @@ func (c *checker) xattrs(path string, h cas.Hash) error {
 }
 
 // blob asks for a file's object, or for its list and its chunks.
-func (c *checker) blob(path string, b cas.Blob) error {
+func (c *checkWorker) blob(path string, b cas.Blob) error {
 	chunks, err := cas.Chunks(c.ctx, c.store, cas.Files, b)
 	if err != nil {
 		return fmt.Errorf("%s: %w", tree.Quote(path), err)
@@ -102,7 +155,10 @@ func (c *checker) blob(path string, b cas.Blob) error {
 	return nil
 }
 
-func (c *checker) need(path string, key cas.Key) error {
+func (c *checkWorker) need(path string, key cas.Key) error {
+	if c.times[key.Hash]++; c.times[key.Hash] > 1 {
+		return nil
+	}
 	c.keys, c.paths = append(c.keys, key), append(c.paths, path)
 	if len(c.keys) < checkBatch {
 		return nil
@@ -110,7 +166,10 @@ func (c *checker) need(path string, key cas.Key) error {
 	return c.flush()
 }
 
-func (c *checker) flush() error {
+func (c *checkWorker) flush() error {
+	if len(c.keys) == 0 {
+		return nil
+	}
 	has, err := c.store.Has(c.ctx, c.keys)
 	if err != nil {
 		return err

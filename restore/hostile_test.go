@@ -186,12 +186,12 @@ func TestTreeThatUnfolds(t *testing.T) {
 }
 
 // TestPlantedLinks: while the restore goes on, somebody puts a symlink where an
-// entry is, or will be. Nothing is written behind it. All is done in one
-// goroutine here, in the order of names, a directory's files last: by the first
-// read of a content, hook, hook/sub and hook/sub/deeper have been made.
+// entry is, or will be. Nothing is written behind it. One worker does all here: of
+// each directory the files by name, then the directories. By the first read of a
+// content hook, hook/sub and hook/sub/deeper have been made.
 func TestPlantedLinks(t *testing.T) {
 	for _, existing := range []bool{false, true} {
-		for _, victim := range []string{"hook", "hook/sub", "hook/sub/deeper", "hook/f", "later", "later/y", "last"} {
+		for _, victim := range []string{"hook", "hook/sub", "hook/sub/deeper", "hook/sub/deeper/u", "hook/t", "later", "later/y", "later/last"} {
 			t.Run(fmt.Sprintf("%s existing %v", victim, existing), func(t *testing.T) {
 				m := newMemory()
 				top := t.TempDir()
@@ -200,9 +200,8 @@ func TestPlantedLinks(t *testing.T) {
 				before := stat(t, outside)
 				target := filepath.Join(top, "target")
 				src := m.source(t, dir{
-					"hook":  dir{"f": "3", "sub": dir{"s": "2", "deeper": dir{"t": "the first content that is read"}}},
-					"later": dir{"x": "4", "y": dir{"z": "5"}},
-					"last":  "6",
+					"hook":  dir{"sub": dir{"deeper": dir{"f": "the first content that is read", "u": "2"}}, "t": dir{"s": "3"}},
+					"later": dir{"last": "6", "x": "4", "y": dir{"z": "5"}},
 				})
 				plant := onceFunc(func() {
 					root := target
@@ -216,7 +215,7 @@ func TestPlantedLinks(t *testing.T) {
 					require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 					_ = os.Rename(path, filepath.Join(top, "moved"))
 					to := outside
-					if filepath.Base(victim) == "f" || victim == "last" { // a file to be
+					if base := filepath.Base(victim); base == "u" || base == "last" { // a file to be
 						to = filepath.Join(outside, "made")
 					}
 					require.NoError(t, os.Symlink(to, path))
@@ -229,7 +228,7 @@ func TestPlantedLinks(t *testing.T) {
 				}
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
-				w := newWriter(ctx, cancel, m, tree.NewReader(m, 1<<20), &linkGroups{})
+				w := newWriter(ctx, cancel, m, tree.NewReader(m, 1<<20), &linkGroups{}, newRepeated(nil), 1)
 				var err error
 				if existing {
 					require.NoError(t, os.Mkdir(target, 0o755))
@@ -242,7 +241,7 @@ func TestPlantedLinks(t *testing.T) {
 				after := stat(t, outside)
 				require.Equal(t, []any{before.Mode, before.Mtim}, []any{after.Mode, after.Mtim})
 				if existing {
-					require.NoFileExists(t, filepath.Join(target, "hook/f"))
+					require.NoFileExists(t, filepath.Join(target, "hook/sub/deeper/f"))
 				} else {
 					require.NoDirExists(t, target)
 				}

@@ -19,9 +19,9 @@ import (
 // that is restored gets the content; the others become links to it.
 type linkGroups struct {
 	groups map[string]int // path -> group
-	seen   []tree.Entry   // by group: a member's entry without its name; no kind: none yet
 
 	mu    sync.Mutex
+	seen  []tree.Entry // by group: a member's entry without its name; no kind: none yet
 	first []string // by group: the path that was restored; empty: none yet
 }
 
@@ -52,14 +52,19 @@ func readLinks(ctx context.Context, store cas.Store, links cas.Blob) (*linkGroup
 	return l, nil
 }
 
+// any reports whether there are hard links at all.
+func (l *linkGroups) any() bool { return len(l.groups) > 0 }
+
 // check refuses the entry at p when it cannot be one file with the other members
-// of its group. It is not for concurrent use.
+// of its group.
 func (l *linkGroups) check(p string, e tree.Entry) error {
 	i, ok := l.groups[p]
 	if !ok {
 		return nil
 	}
 	e.Name = ""
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case e.Kind != tree.File:
 		return corrupt("%s: a %s among the hard links", tree.Quote(p), e.Kind)

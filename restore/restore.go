@@ -86,13 +86,14 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	if err != nil {
 		return Result{}, err
 	}
-	if err := check(ctx, store, r, src, links, opt.Files); err != nil {
+	again, err := check(ctx, store, r, src, links, opt.Files)
+	if err != nil {
 		return Result{}, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := newWriter(ctx, cancel, store, r, links)
-	w.tokens = make(chan struct{}, 2*runtime.GOMAXPROCS(0)) // creating a file waits for the disk
+	// More workers than processors: creating a file waits for the disk.
+	w := newWriter(ctx, cancel, store, r, links, again, 2*runtime.GOMAXPROCS(0))
 	if exists {
 		return w.inPlace(src, dir, opt.Files)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,7 @@ type target struct {
 	parent *target // nil for the root
 	path   string  // "" for the root, else it ends in a slash
 	entry  tree.Entry
+	left   atomic.Int32 // tasks in it and directories below it that are not done
 
 	mu    sync.Mutex
 	made  bool
@@ -125,8 +127,7 @@ func (t *target) clearDefaultACL() error {
 	return nil
 }
 
-// make creates the directory if it is not there yet. w remembers it for the
-// metadata at the end.
+// make creates the directory if it is not there yet.
 func (t *target) make(w *writer) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,23 +147,21 @@ func (t *target) make(w *writer) error {
 		return w.at(t.path, err)
 	}
 	t.fd, t.made = fd, true
-	w.addDir(t)
 	return nil
 }
 
-// create makes a new file in the directory; it never opens an existing one.
-func (t *target) create(name string) (*os.File, error) {
-	for {
-		fd, err := unix.Openat(t.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-		switch err {
-		case nil:
-			t.note(name)
-			return os.NewFile(uintptr(fd), t.path+name), nil
-		case unix.EINTR:
-		default:
-			return nil, err
-		}
+// inPlace makes sure that the directory still is what its name leads to: what was
+// restored into it would be elsewhere otherwise.
+func (t *target) inPlace() error {
+	var st, named unix.Stat_t
+	if err := unix.Fstat(t.fd, &st); err != nil {
+		return err
 	}
+	err := unix.Fstatat(t.parent.fd, t.entry.Name, &named, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && (named.Dev != st.Dev || named.Ino != st.Ino) {
+		err = errors.New("it was replaced meanwhile")
+	}
+	return err
 }
 
 // openBelow opens a directory by its path below t, one component at a time and
@@ -184,6 +183,16 @@ func (t *target) openBelow(path string) (int, error) {
 		fd = next
 	}
 	return fd, nil
+}
+
+// reopenBelow opens a directory like openBelow, so that its metadata can be set.
+func (t *target) reopenBelow(path string) (int, error) {
+	at, err := t.openBelow(path)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	return unix.Openat(at, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
 // mark puts the marker of an unfinished restore into the directory.

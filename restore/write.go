@@ -4,21 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/tasks"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
 
 // Files are written in groups of at most groupFiles and about groupBytes bytes,
-// each group by one goroutine.
+// each group by one worker.
 const (
 	groupFiles = 64
 	groupBytes = 1 << 20
@@ -26,13 +28,16 @@ const (
 
 // writer is the state of one restore.
 type writer struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc // with the first error
-	store  cas.Store
-	reader *tree.Reader
-	links  *linkGroups
-	tokens chan struct{} // one for each goroutine beside the first; nil: there are none
-	bufs   sync.Pool     // *[]byte
+	ctx     context.Context
+	cancel  context.CancelCauseFunc // with the first error
+	store   cas.Store
+	reader  *tree.Reader
+	links   *linkGroups
+	again   *repeated
+	workers int
+	tasks   *tasks.Stack[task]
+	bufs    sync.Pool // *[]byte
+	modes   modes
 
 	mu      sync.Mutex
 	result  Result
@@ -40,10 +45,17 @@ type writer struct {
 	further []further // names to link once their files are there
 }
 
-// newWriter makes a writer that does all in one goroutine, until it gets tokens.
-func newWriter(ctx context.Context, cancel context.CancelCauseFunc, store cas.Store, r *tree.Reader, links *linkGroups) *writer {
+// A task is a directory to be restored, or some files of one.
+type task struct {
+	dir   *target
+	files []tree.Entry // none: the directory itself
+	keep  bool         // it is made whatever becomes of what is below it
+	scope policy.Scope
+}
+
+func newWriter(ctx context.Context, cancel context.CancelCauseFunc, store cas.Store, r *tree.Reader, links *linkGroups, again *repeated, workers int) *writer {
 	return &writer{
-		ctx: ctx, cancel: cancel, store: store, reader: r, links: links,
+		ctx: ctx, cancel: cancel, store: store, reader: r, links: links, again: again, workers: workers,
 		bufs: sync.Pool{New: func() any { return new([]byte) }},
 	}
 }
@@ -57,7 +69,15 @@ type dirMeta struct {
 // fill writes everything below the root; the root's own metadata is left to
 // finishRoot.
 func (w *writer) fill(root *target, src Source, files *policy.Files) error {
-	w.dir(root, src.Root, files.Root())
+	root.entry.Hash = src.Root
+	root.left.Store(2) // one for the caller
+	w.tasks = tasks.New(task{dir: root, scope: files.Root()})
+	var wg sync.WaitGroup
+	for range w.workers - 1 {
+		wg.Go(w.work)
+	}
+	w.work()
+	wg.Wait()
 	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
@@ -67,11 +87,63 @@ func (w *writer) fill(root *target, src Source, files *policy.Files) error {
 	// Below before above: a mode may lock its owner out of what lies below.
 	slices.SortFunc(w.dirs, func(a, b dirMeta) int { return strings.Compare(b.path, a.path) })
 	for _, d := range w.dirs {
-		if err := w.finishDir(root, d); err != nil {
+		if err := w.finishAt(root, d); err != nil {
 			return err
 		}
 	}
 	return context.Cause(w.ctx)
+}
+
+// work does tasks until none is left.
+func (w *writer) work() {
+	for {
+		t, ok := w.tasks.Take(true)
+		if !ok {
+			return
+		}
+		switch {
+		case w.ctx.Err() != nil:
+		case t.files != nil:
+			w.files(t.dir, t.files)
+		default:
+			w.dir(t)
+		}
+		w.release(t.dir)
+		w.tasks.Done()
+	}
+}
+
+// release says that a task of t is done. After the last one the directory gets its
+// metadata and is closed, and is one thing less to do for its parent.
+func (w *writer) release(t *target) {
+	for ; t != nil && t.left.Add(-1) == 0; t = t.parent {
+		if t.made && w.ctx.Err() == nil {
+			w.fail(w.finishDir(t))
+		}
+		t.close()
+	}
+}
+
+// finishDir sets a directory's metadata, or leaves them for later: a further name
+// of a file that comes into it will change its time.
+func (w *writer) finishDir(t *target) error {
+	w.mu.Lock()
+	w.result.Dirs++
+	if w.links.any() {
+		w.dirs = append(w.dirs, dirMeta{path: t.path, entry: t.entry})
+	}
+	w.mu.Unlock()
+	if w.links.any() {
+		return nil
+	}
+	err := t.inPlace()
+	if err == nil {
+		err = w.setDirMeta(t.fd, t.path, &t.entry)
+	}
+	if err != nil {
+		return w.at(t.path, err)
+	}
+	return nil
 }
 
 // fail ends the restore with its first error.
@@ -101,13 +173,6 @@ func (w *writer) incomplete(path string, err error) {
 	w.result.Incomplete = append(w.result.Incomplete, Problem{Path: shown(path), Err: err})
 }
 
-func (w *writer) addDir(t *target) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.result.Dirs++
-	w.dirs = append(w.dirs, dirMeta{path: t.path, entry: t.entry})
-}
-
 func (w *writer) count(files, bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,44 +180,38 @@ func (w *writer) count(files, bytes int64) {
 	w.result.Bytes += bytes
 }
 
-// spawn runs fn beside the caller if a token is free, else at once.
-func (w *writer) spawn(wg *sync.WaitGroup, fn func()) {
-	select {
-	case w.tokens <- struct{}{}:
-		wg.Go(func() {
-			defer func() { <-w.tokens }()
-			fn()
-		})
-	default:
-		fn()
+// dir restores the entries of a directory: its links and some of its files at once,
+// the rest by tasks.
+func (w *writer) dir(do task) {
+	t := do.dir
+	if do.keep {
+		if err := t.make(w); err != nil {
+			w.fail(err)
+			return
+		}
 	}
-}
-
-// dir restores the entries of one directory object into t.
-func (w *writer) dir(t *target, h cas.Hash, scope policy.Scope) {
-	d, err := w.reader.Open(w.ctx, h)
+	d, err := w.reader.Open(w.ctx, t.entry.Hash)
 	if err != nil {
 		w.fail(w.at(t.path, err))
 		return
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	var group []tree.Entry
+	var later []task
+	var first, group []tree.Entry
 	var bytes uint64
 	flush := func() {
-		files := group
+		if first == nil {
+			first = group
+		} else if len(group) > 0 {
+			later = append(later, task{dir: t, files: group})
+		}
 		group, bytes = nil, 0
-		w.spawn(&wg, func() { w.files(t, files) })
 	}
 	for e, err := range d.Entries(w.ctx, 0) {
 		if err != nil {
 			w.fail(w.at(t.path, err))
 			return
 		}
-		if w.ctx.Err() != nil {
-			return
-		}
-		decision, sub := scope.Decide(e.Name, e.Kind == tree.Dir)
+		decision, sub := do.scope.Decide(e.Name, e.Kind == tree.Dir)
 		if !decision.Keep && !decision.Descend {
 			if decision.Rule.Pattern != "" {
 				w.mu.Lock()
@@ -169,31 +228,25 @@ func (w *writer) dir(t *target, h cas.Hash, scope policy.Scope) {
 		}
 		switch e.Kind {
 		case tree.Dir:
-			w.spawn(&wg, func() { w.subdir(t, e, decision, sub) })
+			below := &target{parent: t, path: t.path + e.Name + "/", entry: e}
+			below.left.Store(1)
+			later = append(later, task{dir: below, keep: decision.Keep, scope: sub})
 		case tree.Symlink:
-			w.fail(w.symlink(t, &e))
+			if err := w.symlink(t, &e); err != nil {
+				w.fail(err)
+				return
+			}
 		case tree.File:
 			if group, bytes = append(group, e), bytes+e.Size; len(group) == groupFiles || bytes >= groupBytes {
 				flush()
 			}
 		}
 	}
-	if len(group) > 0 {
-		flush()
-	}
-}
-
-// subdir restores a directory, which itself is made at once only if it is kept.
-func (w *writer) subdir(t *target, e tree.Entry, decision policy.Decision, scope policy.Scope) {
-	sub := &target{parent: t, path: t.path + e.Name + "/", entry: e}
-	defer sub.close()
-	if decision.Keep {
-		if err := sub.make(w); err != nil {
-			w.fail(err)
-			return
-		}
-	}
-	w.dir(sub, e.Hash, scope)
+	flush()
+	slices.Reverse(later) // the last that is put is the first to be taken
+	t.left.Add(int32(len(later)))
+	w.tasks.Put(later...)
+	w.files(t, first)
 }
 
 // symlink makes a link with the saved text, whatever that leads to.
@@ -233,65 +286,142 @@ func (w *writer) files(t *target, entries []tree.Entry) {
 
 // file restores one file: content, attributes, mode, times.
 func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
-	f, err := t.create(e.Name)
+	fd, exact, err := w.create(t, e)
 	if err != nil {
 		return w.at(path, noSpace(err))
 	}
 	defer func() {
-		if cerr := f.Close(); err == nil && cerr != nil {
+		if cerr := unix.Close(fd); err == nil && cerr != nil {
 			err = w.at(path, noSpace(cerr))
 		}
 	}()
-	if err := w.content(f, e); err != nil {
+	if err := w.content(fd, e); err != nil {
 		return w.at(path, noSpace(err))
 	}
-	fd := int(f.Fd())
 	mode, err := w.setXattrs(fd, path, e)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(unix.Fchmod(fd, mode), setTime(fd, "", e)); err != nil {
+	if !exact || !e.XAttrs.IsZero() {
+		err = unix.Fchmod(fd, mode)
+	}
+	if err := errors.Join(err, setTime(fd, "", e)); err != nil {
 		return w.at(path, err)
 	}
 	return nil
 }
 
+// create makes a new file; it never opens an existing one. exact tells that it has
+// its mode already.
+func (w *writer) create(t *target, e *tree.Entry) (fd int, exact bool, err error) {
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err = ignoringEINTR(func() (int, error) { return unix.Openat(t.fd, e.Name, flags, e.Mode) })
+	if err != nil {
+		return -1, false, err
+	}
+	t.note(e.Name)
+	return fd, w.modes.exact(fd, e.Mode), nil
+}
+
+// modes knows with which modes files come into being as they were asked for. The
+// umask, the file system and its mount decide that, for all files of a restore
+// alike; so one of each mode is looked at.
+type modes [tree.MaxMode + 1]atomic.Int32
+
+// exact reports whether a new file that was to have mode does.
+func (m *modes) exact(fd int, mode uint32) bool {
+	const yes, no = 1, 2
+	known := m[mode].Load()
+	if known == 0 {
+		known = no
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err == nil && st.Mode&0o7777 == mode {
+			known = yes
+		}
+		m[mode].Store(known)
+	}
+	return known == yes
+}
+
 // content writes a file's bytes; runs of zeros become holes.
-func (w *writer) content(f *os.File, e *tree.Entry) error {
-	blob := cas.Blob{Hash: e.Hash, Size: int64(e.Size)}
-	if !blob.Chunked() {
+func (w *writer) content(fd int, e *tree.Entry) error {
+	if blob := (cas.Blob{Hash: e.Hash, Size: int64(e.Size)}); blob.Chunked() {
+		return w.chunks(fd, blob)
+	}
+	data, kept := w.again.take(e.Hash)
+	if !kept {
 		buf := w.bufs.Get().(*[]byte)
 		defer w.bufs.Put(buf)
-		data, err := w.store.Read(w.ctx, cas.Key{NS: cas.Files, Hash: e.Hash}, (*buf)[:0])
-		if err != nil {
+		var err error
+		if data, err = w.store.Read(w.ctx, cas.Key{NS: cas.Files, Hash: e.Hash}, (*buf)[:0]); err != nil {
 			return err
 		}
 		*buf = data
-		if int64(len(data)) != blob.Size {
-			return corrupt("%d bytes where %d were saved", len(data), blob.Size)
-		}
-		if len(data) > 0 {
-			_, err = f.Write(data)
-		}
-		return err
+		w.again.keep(e.Hash, data)
 	}
-	err := cas.EachChunk(w.ctx, w.store, cas.Files, blob, func(c cas.Chunk, data []byte) error {
-		if c.Zeros() {
-			_, err := f.Seek(c.Len, io.SeekCurrent)
-			return err
-		}
-		_, err := f.Write(data)
-		return err
-	})
+	if uint64(len(data)) != e.Size {
+		return corrupt("%d bytes where %d were saved", len(data), e.Size)
+	}
+	return writeAt(fd, data, 0)
+}
+
+// chunks writes a file of several chunks, on all processors.
+func (w *writer) chunks(fd int, blob cas.Blob) error {
+	chunks, err := cas.Chunks(w.ctx, w.store, cas.Files, blob)
 	if err != nil {
 		return err
 	}
-	return f.Truncate(blob.Size)
+	group, ctx := errgroup.WithContext(w.ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, c := range chunks {
+		if c.Zeros() || ctx.Err() != nil {
+			continue
+		}
+		group.Go(func() error {
+			buf := w.bufs.Get().(*[]byte)
+			defer w.bufs.Put(buf)
+			data, err := w.store.Read(ctx, cas.Key{NS: cas.Files, Hash: c.Hash}, (*buf)[:0])
+			if err != nil {
+				return err
+			}
+			*buf = data
+			if int64(len(data)) != c.Len {
+				return corrupt("a chunk of %d bytes where %d were saved", len(data), c.Len)
+			}
+			return writeAt(fd, data, c.Off)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return unix.Ftruncate(fd, blob.Size)
 }
 
-// finishDir sets the metadata of a directory below the root.
-func (w *writer) finishDir(root *target, d dirMeta) error {
-	fd, err := root.openBelow(d.path)
+// writeAt writes all of data at an offset.
+func writeAt(fd int, data []byte, off int64) error {
+	for len(data) > 0 {
+		n, err := ignoringEINTR(func() (int, error) { return unix.Pwrite(fd, data, off) })
+		if err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		data, off = data[n:], off+int64(n)
+	}
+	return nil
+}
+
+// ignoringEINTR repeats a call that a signal interrupted.
+func ignoringEINTR(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// finishAt sets the metadata of a directory below the root that is closed already.
+func (w *writer) finishAt(root *target, d dirMeta) error {
+	fd, err := root.reopenBelow(d.path)
 	if err != nil {
 		return w.at(d.path, err)
 	}
@@ -305,7 +435,7 @@ func (w *writer) finishDir(root *target, d dirMeta) error {
 // finishRoot sets the metadata of the target itself. A directory that was there
 // before may belong to somebody else: then it keeps its own.
 func (w *writer) finishRoot(root *target, e tree.Entry) {
-	fd, err := root.openBelow("")
+	fd, err := root.reopenBelow("")
 	if err == nil {
 		defer unix.Close(fd)
 		// An ACL that it had, or inherited, would grant what nobody saved.
@@ -321,14 +451,8 @@ func (w *writer) finishRoot(root *target, e tree.Entry) {
 	}
 }
 
-// setDirMeta sets attributes, mode and time of the directory at an O_PATH
-// descriptor.
-func (w *writer) setDirMeta(pathFD int, path string, e *tree.Entry) error {
-	fd, err := unix.Openat(pathFD, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
+// setDirMeta sets attributes, mode and time of an open directory.
+func (w *writer) setDirMeta(fd int, path string, e *tree.Entry) error {
 	mode, err := w.setXattrs(fd, path, e)
 	if err != nil {
 		return err

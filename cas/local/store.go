@@ -84,15 +84,41 @@ func (s *Store) Close() error {
 
 // Has implements [cas.Store].
 func (s *Store) Has(ctx context.Context, keys []cas.Key) ([]bool, error) {
-	locs, err := s.index.Locate(ctx, keys)
+	has := make([]bool, len(keys))
+	there := map[cas.PackID]bool{}
+	var ask []cas.Key
+	var which []int // of keys
+	for i, k := range keys {
+		if at, ok := s.known.find(k); ok && s.isThere(at.Pack, there) {
+			has[i] = true
+		} else {
+			ask, which = append(ask, k), append(which, i)
+		}
+	}
+	if len(ask) == 0 {
+		return has, nil
+	}
+	locs, err := s.index.Locate(ctx, ask)
 	if err != nil {
 		return nil, err
 	}
-	has := make([]bool, len(keys))
 	for i, l := range locs {
-		has[i] = !l.IsZero()
+		if has[which[i]] = !l.IsZero(); !l.IsZero() && s.known.note(l.Pack) {
+			s.learn(l.Pack)
+		}
 	}
 	return has, nil
+}
+
+// isThere looks for a pack, once for all that asks with the same looked.
+func (s *Store) isThere(id cas.PackID, looked map[cas.PackID]bool) bool {
+	there, ok := looked[id]
+	if !ok {
+		_, err := PackSize(s.dir, id)
+		there = err == nil
+		looked[id] = there
+	}
+	return there
 }
 
 // Read implements [cas.Store]. A pack that is gone was rewritten: its objects
