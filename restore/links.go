@@ -22,7 +22,7 @@ type linkGroups struct {
 
 	mu    sync.Mutex
 	seen  []tree.Entry // by group: a member's entry without its name; no kind: none yet
-	first []string // by group: the path that was restored; empty: none yet
+	first []string     // by group: the path that was restored; empty: none yet
 }
 
 // further is a path to be linked to the first of its group.
