@@ -184,8 +184,9 @@ type Encoding uint8
 
 // The encodings. Their numbers are part of the format.
 const (
-	Raw  Encoding = 0
-	Zstd Encoding = 1
+	Raw    Encoding = 0
+	Zstd   Encoding = 1
+	Snappy Encoding = 2
 )
 
 // A PackID is the random name of one pack.

@@ -123,7 +123,7 @@ func parseHeader(b []byte) (record, error) {
 
 // validObject checks what record headers and footer entries have in common.
 func validObject(ns cas.Namespace, kind cas.Kind, enc cas.Encoding, plain, stored uint32) bool {
-	return ns.Valid() && (kind == cas.Data || kind == cas.List) && enc <= cas.Zstd &&
+	return ns.Valid() && (kind == cas.Data || kind == cas.List) && enc <= cas.Snappy &&
 		plain <= cas.MaxObject && stored <= maxPack && (enc != cas.Raw || plain == stored)
 }
 

@@ -3,11 +3,13 @@ package local
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -87,10 +89,17 @@ func TestSuite(t *testing.T) {
 }
 
 func TestCompression(t *testing.T) {
+	small := cas.NewObject(cas.Files, cas.Data, bytes.Repeat([]byte("some words "), 300))
+	tiny := cas.NewObject(cas.Files, cas.Data, bytes.Repeat([]byte("w"), minCompress-1))
+	dust := cas.NewObject(cas.Files, cas.Data, castest.Noise(2, 3000))
 	text := cas.NewObject(cas.Files, cas.Data, bytes.Repeat([]byte("some words "), 30_000))
 	noise := cas.NewObject(cas.Files, cas.Data, castest.Noise(1, 300_000))
 	s, index := newStore(t, Options{})
-	castest.Put(t, s, text, noise)
+	castest.Put(t, s, text, noise, small, tiny, dust)
+	require.Equal(t, cas.Raw, index.at[tiny.Key].Encoding)
+	require.Equal(t, cas.Raw, index.at[dust.Key].Encoding)
+	require.Equal(t, cas.Snappy, index.at[small.Key].Encoding)
+	require.Less(t, int(index.at[small.Key].Stored), len(small.Data)/10)
 	require.Equal(t, cas.Zstd, index.at[text.Key].Encoding)
 	require.Less(t, int(index.at[text.Key].Stored), len(text.Data)/10)
 	require.Equal(t, cas.Raw, index.at[noise.Key].Encoding)
@@ -101,6 +110,33 @@ func TestCompression(t *testing.T) {
 
 	_, err := ParseCompression("best")
 	require.ErrorContains(t, err, `"best"`)
+}
+
+// TestPayloadLies: a payload that tells of another length than its record is
+// corrupt, and no memory is taken for what it claims.
+func TestPayloadLies(t *testing.T) {
+	o := cas.NewObject(cas.Files, cas.Data, bytes.Repeat([]byte("some words "), 300))
+	honest := s2.EncodeSnappy(nil, o.Data)
+	huge := append(binary.AppendUvarint(nil, 1<<32-1), honest[2:]...)
+	enc, err := newEncoder()
+	require.NoError(t, err)
+	for name, r := range map[string]record{
+		"Longer":     {encoding: cas.Snappy, payload: huge, plain: uint32(len(o.Data))},
+		"Shorter":    {encoding: cas.Snappy, payload: honest, plain: uint32(len(o.Data) + 1)},
+		"CutOff":     {encoding: cas.Snappy, payload: honest[:len(honest)-1], plain: uint32(len(o.Data))},
+		"Empty":      {encoding: cas.Snappy, plain: uint32(len(o.Data))},
+		"LongZstd":   {encoding: cas.Zstd, payload: enc.EncodeAll(o.Data, nil), plain: uint32(len(o.Data) - 1)},
+		"OtherBytes": {encoding: cas.Snappy, payload: s2.EncodeSnappy(nil, bytes.ToUpper(o.Data)), plain: uint32(len(o.Data))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.key, r.kind = o.Key, o.Kind
+			_, err := r.decode(nil)
+			require.ErrorIs(t, err, cas.ErrCorrupt)
+		})
+	}
+	got, err := record{key: o.Key, kind: o.Kind, encoding: cas.Snappy, payload: honest, plain: uint32(len(o.Data))}.decode([]byte("before "))
+	require.NoError(t, err)
+	require.Equal(t, "before "+string(o.Data), string(got))
 }
 
 // Many packs are written at once, none is longer than its limit, and all
@@ -308,6 +344,7 @@ func TestNoSpace(t *testing.T) {
 func FuzzParseRecord(f *testing.F) {
 	o := cas.NewObject(cas.Files, cas.Data, []byte("seed"))
 	f.Add(record{key: o.Key, kind: o.Kind, plain: 4, payload: o.Data}.append(nil))
+	f.Add(record{key: o.Key, kind: o.Kind, plain: 4, encoding: cas.Snappy, payload: s2.EncodeSnappy(nil, o.Data)}.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := parseRecord(b, true)
 		if err != nil {

@@ -141,7 +141,7 @@ func (w *writer) encode(obj cas.Object) (encoded, error) {
 	if err != nil {
 		return encoded{buf: buf}, err
 	}
-	if enc == cas.Zstd {
+	if enc != cas.Raw {
 		*buf = payload
 	}
 	rec := record{key: obj.Key, kind: obj.Kind, encoding: enc, plain: uint32(len(obj.Data)), payload: payload}
