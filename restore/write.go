@@ -264,6 +264,8 @@ func (w *writer) symlink(t *target, e *tree.Entry) error {
 
 // files restores some files of one directory.
 func (w *writer) files(t *target, entries []tree.Entry) {
+	var files, bytes int64
+	defer func() { w.count(files, bytes) }()
 	for i := range entries {
 		if w.ctx.Err() != nil {
 			return
@@ -280,7 +282,7 @@ func (w *writer) files(t *target, entries []tree.Entry) {
 			w.fail(err)
 			return
 		}
-		w.count(1, int64(e.Size))
+		files, bytes = files+1, bytes+int64(e.Size)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/restore"
@@ -52,7 +53,7 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 			return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, inside the store: %w", quoted(opt.Dir), ErrRefused), "choose a directory outside of %s", quoted(s.dir))
 		}
 	}
-	res, err := restore.Tree(ctx, s.blobs, s.trees, source(rec), dir, restore.Options{Files: files})
+	res, err := restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, source(rec), dir, restore.Options{Files: files})
 	if errors.Is(err, restore.ErrNotEmpty) {
 		err = WithHint(err, "choose a directory that is missing or empty")
 	}
