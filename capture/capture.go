@@ -86,6 +86,7 @@ type Options struct {
 	// SkipUnreadable leaves out what cannot be read instead of failing; a file
 	// that does not hold still is unreadable too.
 	SkipUnreadable bool
+	AllowTorn      bool  // keeps a file that does not hold still, marked as [tree.Torn]
 	MaxFileSize    int64 // a longer file cannot be saved; in bytes, 0: no limit
 	MaxSize        int64 // of all files together; in bytes, 0: no limit
 	// Skip says why a directory, told by its device and inode number, is not
@@ -102,12 +103,14 @@ type Result struct {
 	Root     tree.Root
 	Stat     tree.Entry // the root directory's own metadata; Name is empty, UID and GID are the default owner
 	Links    cas.Blob   // hard link groups (see [tree.EncodeLinks]); zero: none
-	Left     []Omission // sorted by path: excluded entries, special files, dropped setuid and setgid bits
+	Left     []Omission // sorted by path: excluded entries, special files, dropped setuid and setgid bits, files that grew or are torn
 	Excluded int        // entries that the policy left out, without what lies below them
-	Special  int        // sockets, FIFOs and devices
+	Special  int        // sockets, FIFOs, devices, and the shared memory of SQLite databases
 	Setuid   int        // entries whose setuid or setgid bit was dropped
 	// Unreadable counts what SkipUnreadable left out.
 	Unreadable int
+	Grew       int // files that were appended to; they are saved as they were at first
+	Torn       int // files that AllowTorn kept
 	// Known is for the next capture, once the objects are durable.
 	Known *Known
 }
@@ -126,7 +129,7 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 }
 
 func newWalker(ctx context.Context, cancel context.CancelCauseFunc, w cas.Writer) *walker {
-	return &walker{ctx: ctx, cancel: cancel, w: w, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}}
+	return &walker{ctx: ctx, cancel: cancel, w: w, fineTimes: fineTimes, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}}
 }
 
 // openRoot opens the workspace itself; here alone a symlink is followed.
@@ -171,6 +174,7 @@ func (c *walker) run(root *dirFD, workers int) (Result, error) {
 	return Result{
 		Root: c.root, Stat: stat, Links: links, Left: c.left, Known: &Known{records: c.seen, sets: c.sets},
 		Excluded: c.excluded, Special: c.special, Setuid: c.setuid, Unreadable: c.unreadable,
+		Grew: c.grew, Torn: c.torn,
 	}, nil
 }
 
@@ -188,7 +192,7 @@ func (c *walker) start(fd *dirFD, workers int) (stat tree.Entry, err error) {
 	if _, err := fd.look(Marker); err == nil {
 		return stat, ErrUnfinished
 	}
-	fd.dev, fd.fsRoot = root.st.Dev, isMountRoot(fd.fd, &root.st)
+	fd.dev, fd.fsRoot, fd.fine = root.st.Dev, isMountRoot(fd.fd, &root.st), c.fineTimes(fd.fd)
 	c.uid, c.gid = root.st.Uid, root.st.Gid
 	c.fill(&stat, ".", &root.st, tree.Dir)
 	stat.UID, stat.GID = root.st.Uid, root.st.Gid
@@ -227,17 +231,18 @@ func (c *walker) writeLinks() (cas.Blob, error) {
 
 // walker is the state of one capture.
 type walker struct {
-	ctx      context.Context
-	opt      Options
-	cancel   context.CancelCauseFunc // with the first error that ends the capture
-	w        cas.Writer
-	uid, gid uint32 // the default owner
-	known    *Known
-	tasks    *tasks.Stack[task]
-	links    linkTable
-	root     tree.Root         // when all is done
-	seen     []byte            // of all workers
-	looked   func(path string) // for tests: after a directory was listed or a file looked at, before it is read
+	ctx       context.Context
+	opt       Options
+	cancel    context.CancelCauseFunc // with the first error that ends the capture
+	w         cas.Writer
+	uid, gid  uint32 // the default owner
+	known     *Known
+	tasks     *tasks.Stack[task]
+	links     linkTable
+	root      tree.Root         // when all is done
+	seen      []byte            // of all workers
+	fineTimes func(fd int) bool // [fineTimes], but in tests
+	looked    func(path string) // for tests: after a directory was listed or a file looked at, before it is read
 
 	mu         sync.Mutex
 	problems   []Problem
@@ -246,6 +251,8 @@ type walker struct {
 	special    int
 	setuid     int
 	unreadable int
+	grew       int
+	torn       int
 	sets       []cas.Hash // of attributes
 	setNumbers map[cas.Hash]uint32
 }

@@ -40,6 +40,7 @@ type child struct {
 	entry tree.Entry // its name from the beginning, the rest when ok
 	below tree.Totals
 	sub   policy.Scope // of a directory
+	unit  *unit        // that a file is part of; nil: it stands for itself
 	kind  uint8        // DT_...
 	keep  bool         // a directory that stays even when nothing below it does
 	ok    bool         // entry is complete
@@ -156,7 +157,7 @@ func (w *worker) finish(d *directory) error {
 		w.root = root
 		return nil
 	}
-	w.see(&d.st, d.since, root.Hash, d.entry.entry.XAttrs)
+	w.see(&d.st, d.since, d.fd.fine, root.Hash, d.entry.entry.XAttrs)
 	if kept == 0 && !d.entry.keep {
 		return nil // only on the way to an include that matched nothing
 	}
@@ -209,6 +210,7 @@ func (w *worker) list(d *directory, scope policy.Scope) error {
 		}
 		d.children = append(d.children, child{entry: tree.Entry{Name: n.name}, kind: n.kind, sub: sub, keep: decision.Keep})
 	}
+	findUnits(d.children)
 	return nil
 }
 
@@ -299,7 +301,10 @@ func (w *worker) openSubdir(d *directory, e *child, path string) (sub *directory
 			return nil, nil
 		}
 	}
-	fd.dev, fd.fsRoot = st.Dev, st.Dev != d.fd.dev
+	fd.dev, fd.fsRoot, fd.fine = st.Dev, st.Dev != d.fd.dev, d.fd.fine
+	if fd.fsRoot {
+		fd.fine = w.fineTimes(fd.fd)
+	}
 	w.fill(&e.entry, path, &st, tree.Dir)
 	var xattrs cas.Hash
 	if known, ok := w.known.find(st.Ino); ok && known.same(&st) {

@@ -14,6 +14,7 @@ type dirFD struct {
 	fd     int
 	dev    uint64
 	fsRoot bool // it is the root of its file system
+	fine   bool // each change of a file in it shows in its times: see [fineTimes]
 }
 
 func (d *dirFD) close() { _ = unix.Close(d.fd) }

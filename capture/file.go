@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,14 +17,6 @@ import (
 const (
 	batchFiles = 128
 	batchBytes = cas.ChunkedSize
-)
-
-// tries is how often a file that changes under the reader is read.
-const tries = 3
-
-var (
-	errChanging   = errors.New("changed each time it was read (tried 3 times)")
-	errNotRegular = errors.New("is no regular file any more")
 )
 
 // batch is files that were read and not stored yet.
@@ -47,10 +38,22 @@ type foundFile struct {
 	e     *child
 	st    unix.Stat_t // as it was when it was read
 	group *linked     // of its names; nil for most
+	held  stillness   // while it was read
+
+	hash, xattrs cas.Hash
 }
 
 // file captures one name of a file and settles it.
 func (w *worker) file(d *directory, e *child) {
+	if e.unit != nil {
+		w.unit(d, e.unit)
+		return
+	}
+	w.single(d, e)
+}
+
+// single captures a file that stands for itself.
+func (w *worker) single(d *directory, e *child) {
 	path := d.pathOf(e)
 	st, err := d.fd.look(e.entry.Name)
 	switch {
@@ -90,8 +93,10 @@ func (w *worker) file(d *directory, e *child) {
 	}
 	data, err := w.readSmall(&f)
 	switch {
-	case errors.Is(err, errGrown):
+	case errors.Is(err, errOutgrown):
 		w.storeLarge(&f)
+	case errors.Is(err, errAccompanied):
+		w.database(d, &unit{db: e}, group)
 	case err != nil:
 		w.problem(path, vanished(err))
 		w.settleFile(&f, false)
@@ -108,7 +113,7 @@ func (w *worker) fits(size int64) error {
 	return nil
 }
 
-// unchanged completes the entry of a file that the last capture knows.
+// unchanged takes what the last capture knows of a file that has not changed.
 func (w *worker) unchanged(f *foundFile) bool {
 	known, ok := w.known.find(f.st.Ino)
 	if !ok || !known.sameContent(&f.st) {
@@ -131,23 +136,21 @@ func (w *worker) unchanged(f *foundFile) bool {
 		}
 		f.st = now
 	}
-	w.complete(f, xattrs)
-	f.e.entry.Hash = known.hash()
+	f.hash, f.xattrs = known.hash(), xattrs
 	return true
 }
 
-// complete makes the entry of a file, but for its hash.
-func (w *worker) complete(f *foundFile, xattrs cas.Hash) {
-	w.fill(&f.e.entry, f.dir.pathOf(f.e), &f.st, tree.File)
-	f.e.entry.Size, f.e.entry.XAttrs = uint64(f.st.Size), xattrs
-}
-
-// settleFile says what became of a file. When it is in the store and its entry is
-// complete, ok is true.
+// settleFile says what became of a file. When it is in the store, ok is true, and its
+// entry is completed.
 func (w *worker) settleFile(f *foundFile, ok bool) {
 	f.e.ok = ok
 	if ok {
-		w.see(&f.st, f.dir.since, f.e.entry.Hash, f.e.entry.XAttrs)
+		w.fill(&f.e.entry, f.dir.pathOf(f.e), &f.st, tree.File)
+		f.e.entry.Size, f.e.entry.Hash, f.e.entry.XAttrs = uint64(f.st.Size), f.hash, f.xattrs
+		if f.held == still {
+			w.see(&f.st, f.dir.since, f.dir.fd.fine, f.hash, f.xattrs)
+		}
+		w.tellHeld(f)
 	}
 	if f.group != nil {
 		for _, other := range w.links.settle(f.group, f.st.Ino, ok) {
@@ -172,7 +175,7 @@ func (w *worker) storeFiles() {
 	}
 	for i := range b.files {
 		f := &b.files[i]
-		f.e.entry.Hash = b.objs[i].Key.Hash
+		f.hash = b.objs[i].Key.Hash
 		w.settleFile(&f.foundFile, err == nil)
 	}
 	b.buf, b.files, b.objs = b.buf[:0], b.files[:0], b.objs[:0]
@@ -181,22 +184,22 @@ func (w *worker) storeFiles() {
 // storeLarge reads, stores and settles a file that goes alone.
 func (w *worker) storeLarge(f *foundFile) {
 	path := f.dir.pathOf(f.e)
-	var blob cas.Blob
-	err := w.readStable(f, func(fd int, size int64) (int64, error) {
-		// One byte more than it is long: one that grows without end is not
-		// followed.
-		in := &fileReader{fd: fd, left: size + 1, path: path}
-		var err error
-		blob, err = cas.WriteBlob(w.ctx, w.w, cas.Files, in)
+	err := w.readStable(f, func(fd int, size int64) (taken, error) {
+		in := &fileReader{fd: fd, left: size, path: path}
+		blob, err := cas.WriteBlob(w.ctx, w.w, cas.Files, in)
 		if err != nil && in.err == nil {
 			w.cancel(fmt.Errorf("store %s: %w", tree.Quote(path), err))
 		}
-		return blob.Size, err
+		f.hash = blob.Hash
+		return in.got, err
 	})
+	if errors.Is(err, errAccompanied) {
+		w.database(f.dir, &unit{db: f.e}, f.group)
+		return
+	}
 	if err != nil {
 		w.problem(path, vanished(err))
 	}
-	f.e.entry.Hash = blob.Hash
 	w.settleFile(f, err == nil)
 }
 
@@ -206,6 +209,7 @@ type fileReader struct {
 	fd   int
 	left int64
 	path string
+	got  taken
 	err  error
 }
 
@@ -223,22 +227,23 @@ func (r *fileReader) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	r.left -= int64(n)
+	r.got.note(p[:n])
 	return n, nil
 }
 
-// errGrown: a small file no longer fits into its batch.
-var errGrown = errors.New("grew while it was being saved")
+// errOutgrown: a small file no longer fits into its batch.
+var errOutgrown = errors.New("grew while it was being saved")
 
-// readSmall reads a small file into the batch's buffer and completes its entry.
+// readSmall reads a small file into the batch's buffer.
 func (w *worker) readSmall(f *foundFile) (data []byte, err error) {
 	b := &w.files
 	if b.buf == nil {
 		b.buf = make([]byte, 0, batchBytes+1)
 	}
 	start := len(b.buf)
-	err = w.readStable(f, func(fd int, size int64) (int64, error) {
+	err = w.readStable(f, func(fd int, size int64) (taken, error) {
 		if size > int64(cap(b.buf)-start-1) {
-			return 0, errGrown
+			return taken{}, errOutgrown
 		}
 		// One byte more than it is long: a file that grew shows at once.
 		data = b.buf[start : start+int(size)+1]
@@ -246,73 +251,18 @@ func (w *worker) readSmall(f *foundFile) (data []byte, err error) {
 		for {
 			got, err := ignoringEINTR(func() (int, error) { return unix.Read(fd, data[n:]) })
 			if err != nil {
-				return 0, err
+				return taken{}, err
 			}
 			if n += got; n >= int(size) || got == 0 {
 				break // whether more than size were there, its new size tells
 			}
 		}
 		data = data[:n]
-		return int64(n), nil
+		return taken{int64(n), data[:min(headBytes, n)]}, nil
 	})
 	if err == nil {
+		data = data[:f.st.Size]
 		b.buf = b.buf[:start+len(data)]
 	}
 	return data, err
-}
-
-// readStable opens a file, has read take its content, looks whether it held still
-// meanwhile, else begins anew, and completes its entry. read gets the length to
-// expect and returns how many bytes it took.
-func (w *worker) readStable(f *foundFile, read func(fd int, size int64) (int64, error)) error {
-	for try := range tries {
-		stable, err := w.readOnce(f, try > 0, read)
-		if stable || err != nil {
-			return err
-		}
-		if w.ctx.Err() != nil {
-			return context.Cause(w.ctx)
-		}
-	}
-	return errChanging
-}
-
-// readOnce is one try. The first goes by what the name was when it was looked at,
-// further ones by the open file.
-func (w *worker) readOnce(f *foundFile, again bool, read func(fd int, size int64) (int64, error)) (stable bool, err error) {
-	fd, err := f.dir.fd.open(f.e.entry.Name, 0)
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(fd)
-	if again {
-		if err := unix.Fstat(fd, &f.st); err != nil {
-			return false, err
-		}
-		if kindOf(&f.st) != unix.DT_REG {
-			return false, errNotRegular
-		}
-	}
-	before := f.st
-	n, err := read(fd, before.Size)
-	if err != nil {
-		if !again && unix.Fstat(fd, &f.st) == nil && kindOf(&f.st) != unix.DT_REG {
-			err = errNotRegular
-		}
-		return false, err
-	}
-	xattrs, err := w.xattrs(fd)
-	if err != nil {
-		return false, err
-	}
-	if err := unix.Fstat(fd, &f.st); err != nil {
-		return false, err
-	}
-	after := &f.st
-	if n != before.Size || before.Ino != after.Ino || before.Dev != after.Dev ||
-		before.Size != after.Size || before.Mtim != after.Mtim || before.Ctim != after.Ctim {
-		return false, nil
-	}
-	w.complete(f, xattrs)
-	return true, nil
 }

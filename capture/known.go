@@ -181,22 +181,29 @@ const (
 	coarseTick = 2*time.Second + tick
 )
 
-// settledBefore reports whether a change after t must show in the ctime.
-func settledBefore(st *unix.Stat_t, t time.Time) bool {
-	margin := tick
+// tickOf is how long after a change another one may have the same time.
+func tickOf(st *unix.Stat_t) time.Duration {
 	if st.Ctim.Nsec == 0 {
-		margin = coarseTick
+		return coarseTick
 	}
-	return time.Unix(st.Ctim.Sec, st.Ctim.Nsec).Add(margin).Before(t)
+	return tick
+}
+
+func ctimeOf(st *unix.Stat_t) time.Time { return time.Unix(st.Ctim.Sec, st.Ctim.Nsec) }
+
+// settledBefore reports whether a change after t must show in the ctime. fine tells of
+// the file system that a change after a look always does.
+func settledBefore(st *unix.Stat_t, t time.Time, fine bool) bool {
+	return fine && st.Ctim.Nsec != 0 || ctimeOf(st).Add(tickOf(st)).Before(t)
 }
 
 // see notes what was found for the next capture. It was looked at after since.
-func (w *worker) see(st *unix.Stat_t, since time.Time, hash, xattrs cas.Hash) {
+func (w *worker) see(st *unix.Stat_t, since time.Time, fine bool, hash, xattrs cas.Hash) {
 	if st.Ino == 0 || st.Size < 0 {
 		return
 	}
 	ctime := uint32(st.Ctim.Nsec)
-	if !settledBefore(st, since) {
+	if !settledBefore(st, since, fine) {
 		if kindOf(st) == unix.DT_REG {
 			return
 		}

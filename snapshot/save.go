@@ -38,6 +38,7 @@ type SaveOptions struct {
 	Conversation io.Reader
 	// SkipUnreadable publishes without what could not be read; that is listed.
 	SkipUnreadable bool
+	AllowTorn      bool  // keeps what changes each time it is read, marked and listed
 	MaxFileSize    int64 // in bytes; a longer file fails the save; 0: no limit
 	MaxSize        int64 // of all files together; 0: no limit
 	Files          policy.FilesOptions
@@ -50,9 +51,11 @@ type SaveOptions struct {
 type SaveResult struct {
 	Checkpoint Checkpoint `json:"checkpoint"`
 	Excluded   int        `json:"excluded"`   // entries that the policy left out, without what lies below them
-	Special    int        `json:"special"`    // sockets, FIFOs and devices, which are never saved
+	Special    int        `json:"special"`    // sockets, FIFOs, devices, SQLite's shared memory, which are never saved
 	Setuid     int        `json:"setuid"`     // entries whose setuid or setgid bit was dropped
 	Unreadable int        `json:"unreadable"` // entries that could not be read and were skipped, as was asked for
+	Grew       int        `json:"grew"`       // files that were appended to meanwhile, and are as they were at first
+	Torn       int        `json:"torn"`       // files that changed each time they were read and were kept, as was asked for
 }
 
 // Save stores the workspace as a new checkpoint and makes it the thread's head.
@@ -117,7 +120,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	defer end()
 
 	now := s.now()
-	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, MaxFileSize: opt.MaxFileSize, MaxSize: opt.MaxSize}
+	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, MaxFileSize: opt.MaxFileSize, MaxSize: opt.MaxSize}
 	if opt.Force {
 		if copt.Skip, err = s.skipped(); err != nil {
 			return SaveResult{}, err
@@ -182,7 +185,10 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if s.dir != "" {
 		s.saveKnown(knownFile, got.Known, cp, policyHash)
 	}
-	return SaveResult{Checkpoint: cp, Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid, Unreadable: got.Unreadable}, nil
+	return SaveResult{
+		Checkpoint: cp, Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid,
+		Unreadable: got.Unreadable, Grew: got.Grew, Torn: got.Torn,
+	}, nil
 }
 
 // publish stores the record behind all that it refers to, and makes it the head.

@@ -64,12 +64,14 @@ type entryDoc struct {
 	Target      string `json:"target,omitempty"`
 	TargetBytes string `json:"targetBytes,omitempty"`
 	Hash        string `json:"hash,omitempty"`
+	Torn        bool   `json:"torn,omitempty"`
 }
 
 func newEntryDoc(path string, e tree.Entry) entryDoc {
 	doc := entryDoc{
 		Path: snapshot.NewPath(path), Kind: e.Kind.String(), Mode: fmt.Sprintf("%04o", e.Mode), UID: e.UID, GID: e.GID, Size: e.Size,
 		Mtime: time.Unix(e.MtimeSec, int64(e.MtimeNsec)).UTC().Format(time.RFC3339Nano),
+		Torn:  e.Flags&tree.Torn != 0,
 	}
 	if e.Kind == tree.Symlink {
 		target := snapshot.NewPath(e.Target)

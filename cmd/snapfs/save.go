@@ -34,6 +34,7 @@ var saveCommand = &cli.Command{
 		&cli.StringFlag{Name: "policy", Usage: "a `FILE` of rules for what is saved", EnvVars: []string{"SNAPFS_POLICY"}},
 		&cli.BoolFlag{Name: "no-default-excludes", Usage: "also what is left out by default (node_modules, .git, .env ...)"},
 		&cli.BoolFlag{Name: "skip-unreadable", Usage: "leave out what cannot be read, and end with exit code 3"},
+		&cli.BoolFlag{Name: "allow-torn", Usage: "keep a file that changes each time it is read, marked as torn, and end with exit code 3"},
 		&cli.StringFlag{Name: "max-file-size", Usage: "fail if a file is longer than `SIZE` (10MiB)"},
 		&cli.StringFlag{Name: "max-size", Usage: "fail if all files together are longer than `SIZE`"},
 		&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
@@ -81,6 +82,7 @@ func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 		Run:            c.String("run"),
 		Message:        c.String("message"),
 		SkipUnreadable: c.Bool("skip-unreadable"),
+		AllowTorn:      c.Bool("allow-torn"),
 		FullScan:       c.Bool("full-scan"),
 		Force:          c.Bool("force"),
 	}
@@ -126,7 +128,7 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 	res, err := store.Save(c.Context, opt)
 	if err != nil {
 		if errors.Is(err, capture.ErrUnsavable) && !errors.Is(err, cas.ErrTooLarge) && snapshot.Hint(err) == "" {
-			err = snapshot.WithHint(err, "--skip-unreadable saves the rest and lists what it left out; --exclude leaves out what need not be kept")
+			err = snapshot.WithHint(err, "--skip-unreadable saves the rest and lists what it left out, --allow-torn keeps what does not hold still; --exclude leaves out what need not be kept")
 		}
 		return err
 	}
@@ -142,8 +144,14 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 	if res.Unreadable > 0 {
 		fmt.Fprintf(os.Stderr, "warning: not saved: %s; snapfs show %s lists them\n", plural(res.Unreadable, "unreadable entry", "unreadable entries"), quote(cp.ID))
 	}
+	if res.Grew > 0 {
+		summary(c, "%s grew meanwhile: saved as at first; snapfs show %s lists them", plural(res.Grew, "file", "files"), quote(cp.ID))
+	}
+	if res.Torn > 0 {
+		fmt.Fprintf(os.Stderr, "warning: torn: %s changed each time; snapfs show %s lists them\n", plural(res.Torn, "file", "files"), quote(cp.ID))
+	}
 	err = printMade(c, "checkpoint", cp.ID, cp)
-	if err == nil && res.Unreadable > 0 {
+	if err == nil && res.Unreadable+res.Torn > 0 {
 		err = exit(exitIncomplete)
 	}
 	return err

@@ -1,0 +1,383 @@
+package capture
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// A SQLite database is the file and, while somebody has it open or after a crash, a
+// write-ahead log or a rollback journal beside it (sqlite.org/fileformat2.html). Each
+// is worth nothing without the other as it was at the same moment.
+//
+// The files are one moment's when the database and the journal did not change from a
+// look at all of them before the first is read to a look after the last. A log may be
+// written to meanwhile. As long as its header stays, nothing that was committed is
+// written over, and SQLite finds by checksums where the log that was read ends; what
+// it commits moves into the database only in checkpoints, which change that. They are
+// kept waiting with the lock that a reader has (sqlite.org/walformat.html), which no
+// program takes for an error. A lock that keeps a database without a log from being
+// written would be one: there it takes patience.
+
+// patience is how long the capture waits for a moment in which a database is not
+// written, in addition to a file's tries.
+const patience = 2 * time.Second
+
+// between is the pause before a database is read again.
+const between = 3 * time.Millisecond
+
+var (
+	errAccompanied = errors.New("is a SQLite database in use") // goes to [worker.database]
+	errBusy        = errors.New("is a SQLite database that was written each time it was read")
+)
+
+// Suffixes of the files beside a database.
+const (
+	walSuffix     = "-wal"
+	journalSuffix = "-journal"
+	shmSuffix     = "-shm"
+)
+
+// walHeader is the length of a log's header, which is another after each restart of
+// the log.
+const walHeader = 32
+
+// isDatabase reports whether a file that begins with head is a SQLite database.
+func isDatabase(head []byte) bool {
+	const magic = "SQLite format 3\x00"
+	return len(head) >= len(magic) && string(head[:len(magic)]) == magic
+}
+
+// unit is what may be a database with the files beside it.
+type unit struct {
+	db, wal, journal, shm *child // all but db may be nil
+	claimed               atomic.Bool
+}
+
+// findUnits ties files to the databases that their names tell of. The children are
+// sorted.
+func findUnits(children []child) {
+	for i := range children {
+		c := &children[i]
+		base, suffix := companionOf(c.entry.Name)
+		if suffix == "" || c.kind != unix.DT_REG {
+			continue
+		}
+		at, found := slices.BinarySearchFunc(children, base, func(c child, name string) int { return strings.Compare(c.entry.Name, name) })
+		if !found || children[at].kind != unix.DT_REG {
+			continue
+		}
+		if _, nested := companionOf(base); nested != "" {
+			continue
+		}
+		u := children[at].unit
+		if u == nil {
+			u = &unit{db: &children[at]}
+			u.db.unit = u
+		}
+		c.unit = u
+		switch suffix {
+		case walSuffix:
+			u.wal = c
+		case journalSuffix:
+			u.journal = c
+		case shmSuffix:
+			u.shm = c
+		}
+	}
+}
+
+// companionOf splits the name of a file that may belong to a database.
+func companionOf(name string) (base, suffix string) {
+	for _, suffix := range []string{walSuffix, journalSuffix, shmSuffix} {
+		if base, ok := strings.CutSuffix(name, suffix); ok && base != "" {
+			return base, suffix
+		}
+	}
+	return "", ""
+}
+
+// unit captures all files of a unit, whichever of them comes first.
+func (w *worker) unit(d *directory, u *unit) {
+	if u.claimed.Swap(true) {
+		return
+	}
+	if !w.opensDatabase(d, u) {
+		for _, c := range []*child{u.db, u.wal, u.journal, u.shm} {
+			if c != nil {
+				w.single(d, c)
+			}
+		}
+		return
+	}
+	if u.shm != nil {
+		w.omit(&w.special, d.pathOf(u.shm), "shared memory of a SQLite database")
+		w.settle(d)
+	}
+	w.database(d, u, nil)
+}
+
+// opensDatabase reports whether the unit's main file is a database, or one that a
+// first transaction is only about to make.
+func (w *worker) opensDatabase(d *directory, u *unit) bool {
+	fd, err := d.fd.open(u.db.entry.Name, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	head := readAt(fd, 0, headBytes)
+	return isDatabase(head) || len(head) == 0 && (u.wal != nil || u.journal != nil)
+}
+
+// accompanied reports whether a database that seemed to be alone has other files
+// beside it by now. One that was last changed before its directory was listed was
+// whole without them.
+func (w *worker) accompanied(f *foundFile) bool {
+	if settledBefore(&f.st, f.dir.since, false) {
+		return false
+	}
+	for _, suffix := range []string{walSuffix, journalSuffix} {
+		if _, err := f.dir.fd.look(f.e.entry.Name + suffix); !errors.Is(err, unix.ENOENT) {
+			return true
+		}
+	}
+	return false
+}
+
+// part is one file of a database on its way into the tree.
+type part struct {
+	foundFile
+	suffix string // "": the database itself
+	listed bool   // the walk has met it
+	there  bool   // when it was looked at
+	log    int    // the open log; -1: none
+	head   []byte // of the log
+}
+
+// database captures a database, and settles its files. group is that of its main
+// file, if it was claimed.
+func (w *worker) database(d *directory, u *unit, group *linked) {
+	parts := []*part{
+		{foundFile: foundFile{dir: d, e: u.db, group: group}, listed: true},
+		{foundFile: foundFile{dir: d, e: u.wal}, suffix: walSuffix, listed: u.wal != nil},
+		{foundFile: foundFile{dir: d, e: u.journal}, suffix: journalSuffix, listed: u.journal != nil},
+	}
+	if group == nil && w.linked(parts[0]) {
+		for _, p := range parts[1:] {
+			if p.listed {
+				w.single(d, p.e)
+			}
+		}
+		return
+	}
+	rest := slices.DeleteFunc(parts[1:], func(p *part) bool { return p.listed && w.linked(p) })
+	parts = parts[:1+len(rest)]
+	err := w.readDatabase(parts)
+	if w.ctx.Err() != nil {
+		return
+	}
+	for _, p := range parts {
+		if !p.listed {
+			continue
+		}
+		if err != nil {
+			w.problem(d.pathOf(p.e), err)
+		}
+		w.settleFile(&p.foundFile, err == nil && p.there)
+	}
+}
+
+// linked leaves a file with several names to whoever has read it under another.
+func (w *worker) linked(p *part) bool {
+	st, err := p.dir.fd.look(p.e.entry.Name)
+	if err != nil {
+		return false // the read will tell
+	}
+	group, first := w.links.claim(p.dir, p.e, &st)
+	if group == nil || first {
+		p.group = group
+		return false
+	}
+	if group = w.links.wait(group, p.dir, p.e); group != nil {
+		w.takeLink(group, p.dir, p.e)
+	}
+	return true
+}
+
+// readDatabase reads the parts until all were as they were at one moment.
+func (w *worker) readDatabase(parts []*part) error {
+	start := time.Now()
+	lock := openLock(parts[0])
+	defer lock.close()
+	for try := 1; ; try++ {
+		lock.take()
+		whole, err := w.readParts(parts)
+		if whole || err != nil || w.ctx.Err() != nil {
+			return err
+		}
+		if try >= tries && time.Since(start) > patience {
+			break
+		}
+		time.Sleep(between)
+	}
+	if !w.opt.AllowTorn {
+		return errBusy
+	}
+	for _, p := range parts {
+		p.held = torn
+	}
+	return nil
+}
+
+// A checkpointLock keeps SQLite from moving the log into the database. It is taken on
+// the shared memory, as a reader's that uses only the database: WAL_READ_LOCK(0).
+type checkpointLock struct {
+	fd   int // of the shared memory; -1: there is none
+	held bool
+}
+
+// openLock opens the lock of a database.
+func openLock(db *part) *checkpointLock {
+	fd, err := db.dir.fd.open(db.e.entry.Name+shmSuffix, 0)
+	if err != nil {
+		fd = -1
+	}
+	return &checkpointLock{fd: fd}
+}
+
+// take takes the lock unless a checkpoint is under way, or the file system has none.
+func (l *checkpointLock) take() {
+	const readLock0 = 123 // the byte that stands for it
+	if l.fd < 0 || l.held {
+		return
+	}
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: readLock0, Len: 1}
+	l.held = unix.FcntlFlock(uintptr(l.fd), unix.F_OFD_SETLK, &lock) == nil
+}
+
+func (l *checkpointLock) close() {
+	if l.fd >= 0 {
+		_ = unix.Close(l.fd)
+	}
+}
+
+// readParts is one try.
+func (w *worker) readParts(parts []*part) (whole bool, err error) {
+	name := parts[0].e.entry.Name
+	for _, p := range parts {
+		p.log, p.held = -1, still
+		if p.st, p.there, err = w.lookAtPart(name, p); err != nil {
+			return false, fmt.Errorf("%s: %w", tree.Quote(name+p.suffix), err)
+		}
+	}
+	if db := parts[0]; w.pause(db.dir, &db.st) {
+		if db.st, _, err = w.lookAtPart(name, db); err != nil {
+			return false, err
+		}
+	}
+	shows := settledBefore(&parts[0].st, time.Now(), parts[0].dir.fd.fine)
+	defer func() {
+		for _, p := range parts {
+			if p.log >= 0 {
+				_ = unix.Close(p.log)
+			}
+		}
+	}()
+	for _, p := range parts {
+		if !p.there || !p.listed || w.unchanged(&p.foundFile) {
+			continue
+		}
+		err := w.readPart(p)
+		if errors.Is(err, unix.ENOENT) && p.suffix != "" {
+			return false, nil // the transaction is over
+		}
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", tree.Quote(name+p.suffix), vanished(err))
+		}
+	}
+	// The database last: what held it still held the others.
+	whole = shows
+	for _, p := range slices.Backward(parts) {
+		if held, err := w.partHeld(parts[0], p); err != nil || !held {
+			whole = false
+		}
+	}
+	return whole, nil
+}
+
+// lookAtPart looks at a part. That a log or a journal is not there, or not any more,
+// is no error.
+func (w *worker) lookAtPart(name string, p *part) (st unix.Stat_t, there bool, err error) {
+	st, err = p.dir.fd.look(name + p.suffix)
+	switch {
+	case errors.Is(err, unix.ENOENT) && p.suffix != "":
+		return st, false, nil
+	case err != nil:
+		return st, false, vanished(err)
+	case kindOf(&st) != unix.DT_REG:
+		return st, false, errReplaced
+	}
+	return st, true, w.fits(st.Size)
+}
+
+// readPart reads and stores as much of a part as it had when it was looked at.
+func (w *worker) readPart(p *part) error {
+	fd, err := p.dir.fd.open(p.e.entry.Name, 0)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if p.log != fd {
+			_ = unix.Close(fd)
+		}
+	}()
+	in := &fileReader{fd: fd, left: p.st.Size, path: p.dir.pathOf(p.e)}
+	blob, err := cas.WriteBlob(w.ctx, w.w, cas.Files, in)
+	if err != nil {
+		if in.err == nil {
+			w.cancel(fmt.Errorf("store %s: %w", tree.Quote(in.path), err))
+		}
+		return err
+	}
+	if p.xattrs, err = w.xattrs(fd); err != nil {
+		return err
+	}
+	p.hash = blob.Hash
+	if p.suffix == walSuffix {
+		p.log, p.head = fd, in.got.head
+	}
+	if blob.Size != p.st.Size {
+		p.st.Size, p.st.Ino = blob.Size, 0 // it was cut meanwhile, and is what no look has seen
+	}
+	return nil
+}
+
+// partHeld looks whether a part is what it was when it was looked at.
+func (w *worker) partHeld(db, p *part) (bool, error) {
+	now, there, err := w.lookAtPart(db.e.entry.Name, p)
+	switch {
+	case err != nil:
+		return false, err
+	case !p.listed:
+		// It came after the listing: the database is whole without it unless it was
+		// changed since.
+		return !there || settledBefore(&db.st, p.dir.since, false), nil
+	case there != p.there:
+		return false, nil
+	case !there || unchangedSince(&p.st, &now):
+		return true, nil
+	case p.log >= 0 && now.Ino == p.st.Ino && now.Dev == p.st.Dev && now.Size >= p.st.Size && len(p.head) == walHeader && bytes.Equal(readAt(p.log, 0, walHeader), p.head):
+		p.held = grew
+		return true, nil
+	}
+	return false, nil
+}
