@@ -218,7 +218,7 @@ func (r *fileReader) Read(p []byte) (int, error) {
 	if r.left == 0 {
 		return 0, io.EOF
 	}
-	n, err := ignoringEINTR(func() (int, error) { return unix.Read(r.fd, p[:min(int64(len(p)), r.left)]) })
+	n, err := ignoringEINTR(func() (int, error) { return unix.Pread(r.fd, p[:min(int64(len(p)), r.left)], r.got.size) })
 	switch {
 	case err != nil:
 		r.err = &os.PathError{Op: "read", Path: tree.Quote(r.path), Err: err}
@@ -228,6 +228,22 @@ func (r *fileReader) Read(p []byte) (int, error) {
 	}
 	r.left -= int64(n)
 	r.got.note(p[:n])
+	return n, nil
+}
+
+// SkipHole implements [cas.HoleSkipper].
+func (r *fileReader) SkipHole() (int64, error) {
+	next, err := unix.Seek(r.fd, r.got.size, unix.SEEK_DATA)
+	n := (next - r.got.size) / cas.ZeroBlock * cas.ZeroBlock
+	switch {
+	case err == unix.ENXIO: // there are no more data
+		n = r.left
+	case err != nil || n < 0: // the file system does not tell
+		n = 0
+	}
+	n = min(n, r.left)
+	r.left -= n
+	r.got.size += n
 	return n, nil
 }
 

@@ -123,6 +123,15 @@ func captureAll(t *testing.T, dir string, m *memory) (Result, error) {
 	return Tree(t.Context(), dir, m, Options{Files: rules(t)})
 }
 
+// known is what a capture found, as the next one gets it.
+func known(t *testing.T, got Result) *Known {
+	t.Helper()
+	k, binding, err := DecodeKnown(got.Known.Encode([]byte("binding")))
+	require.NoError(t, err)
+	require.Equal(t, "binding", string(binding))
+	return k
+}
+
 // captureInOrder captures everything in dir with one worker: of each directory the
 // files by name, then what lies in directories. looked is told when a directory was
 // listed, or a file looked at and not read yet.

@@ -134,7 +134,7 @@ func (w *worker) opensDatabase(d *directory, u *unit) bool {
 		return false
 	}
 	defer unix.Close(fd)
-	head := readAt(fd, 0, headBytes)
+	head := readAt(fd, 0, headBytes, nil)
 	return isDatabase(head) || len(head) == 0 && (u.wal != nil || u.journal != nil)
 }
 
@@ -375,7 +375,7 @@ func (w *worker) partHeld(db, p *part) (bool, error) {
 		return false, nil
 	case !there || unchangedSince(&p.st, &now):
 		return true, nil
-	case p.log >= 0 && now.Ino == p.st.Ino && now.Dev == p.st.Dev && now.Size >= p.st.Size && len(p.head) == walHeader && bytes.Equal(readAt(p.log, 0, walHeader), p.head):
+	case p.log >= 0 && now.Ino == p.st.Ino && now.Dev == p.st.Dev && now.Size >= p.st.Size && len(p.head) == walHeader && bytes.Equal(readAt(p.log, 0, walHeader, nil), p.head):
 		p.held = grew
 		return true, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,15 +55,16 @@ type anchor struct {
 
 const edge = 64 << 10
 
-// anchorTries is how often an anchor is looked for, between two writes.
-const anchorTries = 10
+// anchorTries is how often an anchor is looked for, between two writes of somebody
+// who does nothing else.
+const anchorTries = 200
 
 // drop takes the anchor of an open file and its metadata at that moment.
 func drop(fd int, st *unix.Stat_t) (a anchor, ok bool) {
 	for range anchorTries {
 		before := *st
 		n := min(before.Size, edge)
-		a = anchor{size: before.Size, head: readAt(fd, 0, n), tail: readAt(fd, before.Size-n, n)}
+		a.size, a.head, a.tail = before.Size, readAt(fd, 0, n, a.head), readAt(fd, before.Size-n, n, a.tail)
 		if unix.Fstat(fd, st) != nil {
 			break
 		}
@@ -75,13 +77,13 @@ func drop(fd int, st *unix.Stat_t) (a anchor, ok bool) {
 
 // holds reports whether both ends stand in the file still.
 func (a *anchor) holds(fd int) bool {
-	return bytes.Equal(readAt(fd, 0, int64(len(a.head))), a.head) &&
-		bytes.Equal(readAt(fd, a.size-int64(len(a.tail)), int64(len(a.tail))), a.tail)
+	return bytes.Equal(readAt(fd, 0, int64(len(a.head)), nil), a.head) &&
+		bytes.Equal(readAt(fd, a.size-int64(len(a.tail)), int64(len(a.tail)), nil), a.tail)
 }
 
-// readAt returns n bytes of an open file, or as many as there are.
-func readAt(fd int, off, n int64) []byte {
-	b := make([]byte, n)
+// readAt returns n bytes of an open file, or as many as there are, in b if they fit.
+func readAt(fd int, off, n int64, b []byte) []byte {
+	b = slices.Grow(b[:0], int(n))[:n]
 	got := 0
 	for got < len(b) {
 		m, err := ignoringEINTR(func() (int, error) { return unix.Pread(fd, b[got:], off+int64(got)) })

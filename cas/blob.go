@@ -18,9 +18,16 @@ import (
 // the wanted average size.
 const chunkAlgorithm = "fastcdc-v1.0.0"
 
+// A HoleSkipper is a reader that may know of zeros without reading them.
+type HoleSkipper interface {
+	// SkipHole skips zeros that come next: a multiple of [ZeroBlock] bytes, or all
+	// up to the end. It returns how many; 0 says nothing of what comes.
+	SkipHole() (int64, error)
+}
+
 // WriteBlob stores what r yields as one blob. Memory is bounded whatever the
 // length; chunks are hashed and stored on all cores. The blob is durable after
-// the writer's Flush.
+// the writer's Flush. Where r is a [HoleSkipper], holes are not read.
 func WriteBlob(ctx context.Context, w Writer, ns Namespace, r io.Reader) (Blob, error) {
 	first := make([]byte, ChunkedSize+1)
 	n, err := io.ReadFull(r, first)
@@ -31,11 +38,35 @@ func WriteBlob(ctx context.Context, w Writer, ns Namespace, r io.Reader) (Blob, 
 	if err != nil {
 		return Blob{}, err
 	}
-	return writeChunked(ctx, w, ns, io.MultiReader(bytes.NewReader(first), r))
+	return writeChunked(ctx, w, ns, &prefixed{first, r})
+}
+
+// prefixed is a reader of which the first bytes were read.
+type prefixed struct {
+	first []byte
+	r     io.Reader
+}
+
+// Read implements [io.Reader].
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.first) == 0 {
+		return p.r.Read(b)
+	}
+	n := copy(b, p.first)
+	p.first = p.first[n:]
+	return n, nil
+}
+
+// SkipHole implements [HoleSkipper].
+func (p *prefixed) SkipHole() (int64, error) {
+	if holes, ok := p.r.(HoleSkipper); ok && len(p.first) == 0 {
+		return holes.SkipHole()
+	}
+	return 0, nil
 }
 
 // writeChunked cuts r into chunks and runs of zeros and stores the list.
-func writeChunked(ctx context.Context, w Writer, ns Namespace, r io.Reader) (Blob, error) {
+func writeChunked(ctx context.Context, w Writer, ns Namespace, r *prefixed) (Blob, error) {
 	stretches := &stretchReader{blocks: r, buf: make([]byte, 16*ZeroBlock)}
 	chunker, err := chunkers.NewChunker(chunkAlgorithm, stretches, &chunkers.ChunkerOpts{MinSize: MinChunk, NormalSize: AvgChunk, MaxSize: MaxChunk})
 	if err != nil {
@@ -112,7 +143,7 @@ func writeChunked(ctx context.Context, w Writer, ns Namespace, r io.Reader) (Blo
 // Read yields one stretch of other bytes and then io.EOF; zeros takes the run
 // of zeros that follows and moves on to the next stretch.
 type stretchReader struct {
-	blocks io.Reader
+	blocks *prefixed
 	buf    []byte // a multiple of ZeroBlock
 	have   []byte // unread part of buf; its start is ZeroBlock-aligned in the stream unless inside is set
 	inside bool   // the block at the start of have was found not to be zero and is partly read
@@ -164,6 +195,13 @@ func (s *stretchReader) Read(p []byte) (int, error) {
 func (s *stretchReader) zeros() (int64, error) {
 	var run int64
 	for {
+		if len(s.have) == 0 && !s.eof {
+			n, err := s.blocks.SkipHole()
+			if err != nil {
+				return 0, err
+			}
+			run += n
+		}
 		if err := s.fill(); err != nil {
 			return 0, err
 		}
