@@ -3,7 +3,7 @@
 # make test    all checks and all tests
 # make check   what needs no run of the tests: gofmt, vet, staticcheck, go.mod
 # make fuzz    every fuzz target for FUZZTIME each
-# make bench   the mount beside the disk below it, restic and borg: a Markdown table
+# make bench   saves, restores and the mount beside tar, cp, the disk, git, restic and borg: a Markdown table
 # make soak    the tests again and again, and long fuzzing: about an hour
 
 FUZZTIME ?= 10s

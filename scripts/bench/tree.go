@@ -1,13 +1,78 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 )
+
+// tree is a workspace.
+type tree struct {
+	name, dir string
+	tools     []*tool
+	small     string // the file that changes
+	version   int    // of that
+}
+
+// trees are a copy of Go's own tree and a node_modules folder.
+func (b *bench) trees() ([]*tree, error) {
+	if b.made != nil {
+		return b.made, nil
+	}
+	standard, modules := &tree{name: "GOROOT", dir: filepath.Join(b.dir, "GOROOT")}, &tree{name: "node_modules", dir: filepath.Join(b.dir, "modules")}
+	say("making the trees")
+	if _, err := timed(0, b.command("cp", "-a", filepath.Join(b.goroot, pick(b.quick, "src/net", ".")), standard.dir)); err != nil {
+		return nil, err
+	}
+	if err := makeModules(modules.dir, pick(b.quick, 3000, 80_000)); err != nil {
+		return nil, err
+	}
+	b.made = []*tree{standard, modules}
+	return b.made, nil
+}
+
+// change gives one small file, always the same, another content of the same length.
+func (t *tree) change() error {
+	if t.small == "" {
+		n := 0
+		err := t.walk(func(path string, size int64) error {
+			if size > 100 && size < 16_000 {
+				if n++; n == 1 || n == 777 {
+					t.small = path
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	t.version++
+	return overwrite(t.small, 0, fmt.Appendf(nil, "// version %8d\n", t.version))
+}
+
+// walk goes through all regular files.
+func (t *tree) walk(visit func(path string, size int64) error) error {
+	return filepath.WalkDir(t.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		return visit(path, info.Size())
+	})
+}
+
+// count is how many files there are.
+func (t *tree) count() (n int, err error) {
+	err = t.walk(func(string, int64) error { n++; return nil })
+	return n, err
+}
 
 // makeModules makes a workspace like a node_modules folder: files small files in
 // packages of about twenty, a third of them duplicates, 200 bytes to 40 kB long,
@@ -63,30 +128,4 @@ func prose(r *rand.Rand, n int) []byte {
 		text = append(append(text, words[zipf.Uint64()]...), " \n;({=."[r.IntN(7)])
 	}
 	return text[:n]
-}
-
-// makeLarge writes a file of size bytes, which compress or do not.
-func makeLarge(path string, size int64, compressible bool) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var key [32]byte
-	noise := rand.NewChaCha8(key)
-	w := bufio.NewWriterSize(f, 1<<20)
-	block := make([]byte, 1<<20)
-	text := prose(rand.New(rand.NewPCG(1, 2)), 16<<20)
-	for i := int64(0); i < size; i += int64(len(block)) {
-		if compressible {
-			copy(block, text[int(i)%(len(text)-len(block)):])
-			copy(block, fmt.Sprint(i))
-		} else {
-			_, _ = noise.Read(block)
-		}
-		if _, err := w.Write(block); err != nil {
-			return err
-		}
-	}
-	return w.Flush()
 }
