@@ -76,13 +76,13 @@ func findUnits(children []child) {
 		if !found || children[at].kind != unix.DT_REG {
 			continue
 		}
-		if _, nested := companionOf(base); nested != "" {
-			continue
-		}
 		u := children[at].unit
 		if u == nil {
 			u = &unit{db: &children[at]}
 			u.db.unit = u
+		}
+		if u.db != &children[at] {
+			continue // it belongs to a database itself
 		}
 		c.unit = u
 		switch suffix {
@@ -146,7 +146,7 @@ func (w *worker) accompanied(f *foundFile) bool {
 		return false
 	}
 	for _, suffix := range []string{walSuffix, journalSuffix} {
-		if _, err := f.dir.fd.look(f.e.entry.Name + suffix); !errors.Is(err, unix.ENOENT) {
+		if st, err := f.dir.fd.look(f.e.entry.Name + suffix); err == nil && kindOf(&st) == unix.DT_REG {
 			return true
 		}
 	}
@@ -254,14 +254,22 @@ func openLock(db *part) *checkpointLock {
 	return &checkpointLock{fd: fd}
 }
 
-// take takes the lock unless a checkpoint is under way, or the file system has none.
+// take takes the lock, if the file system has locks and a checkpoint that is under
+// way soon ends. After a checkpoint there is a moment without one, however much is
+// written.
 func (l *checkpointLock) take() {
 	const readLock0 = 123 // the byte that stands for it
-	if l.fd < 0 || l.held {
-		return
+	const looks, pause = 500, 200 * time.Microsecond
+	for i := 0; l.fd >= 0 && !l.held && i < looks; i++ {
+		if i > 0 {
+			time.Sleep(pause)
+		}
+		lock := unix.Flock_t{Type: unix.F_RDLCK, Start: readLock0, Len: 1}
+		err := unix.FcntlFlock(uintptr(l.fd), unix.F_OFD_SETLK, &lock)
+		if l.held = err == nil; !l.held && err != unix.EAGAIN && err != unix.EACCES {
+			return
+		}
 	}
-	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: readLock0, Len: 1}
-	l.held = unix.FcntlFlock(uintptr(l.fd), unix.F_OFD_SETLK, &lock) == nil
 }
 
 func (l *checkpointLock) close() {
@@ -324,6 +332,9 @@ func (w *worker) lookAtPart(name string, p *part) (st unix.Stat_t, there bool, e
 	case err != nil:
 		return st, false, vanished(err)
 	case kindOf(&st) != unix.DT_REG:
+		if !p.listed {
+			return st, false, nil
+		}
 		return st, false, errReplaced
 	}
 	return st, true, w.fits(st.Size)
