@@ -20,9 +20,10 @@ import (
 )
 
 // memory is a store in memory and its own writer. onPut runs before objects are
-// taken; its error is Put's.
+// taken, one call at a time; its error is Put's.
 type memory struct {
-	onPut func(objs []cas.Object) error
+	onPut   func(objs []cas.Object) error
+	putting sync.Mutex
 
 	mu      sync.Mutex
 	objects map[cas.Key][]byte
@@ -35,7 +36,10 @@ func (m *memory) Put(ctx context.Context, objs ...cas.Object) error {
 		return err
 	}
 	if m.onPut != nil {
-		if err := m.onPut(objs); err != nil {
+		m.putting.Lock()
+		err := m.onPut(objs)
+		m.putting.Unlock()
+		if err != nil {
 			return err
 		}
 	}
