@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,9 @@ type directory struct {
 	entry    *child     // in the parent; nil: the root
 	st       unix.Stat_t
 	since    time.Time // all of it was looked at after that
+	scope    policy.Scope
 	children []child
+	late     []*child     // that were not listed: see [worker.adopt]
 	open     atomic.Int32 // tasks that need fd
 	left     atomic.Int32 // children that are not settled, and one more until all were listed
 }
@@ -54,8 +57,8 @@ func (d *directory) pathOf(e *child) string { return d.path + e.entry.Name }
 func (w *worker) enter(d *directory, scope policy.Scope) {
 	d.open.Store(1)
 	d.left.Store(1)
-	d.since = time.Now()
-	if err := w.list(d, scope); err != nil {
+	d.since, d.scope = time.Now(), scope
+	if err := w.list(d); err != nil {
 		w.problem(strings.TrimSuffix(d.path, "/"), vanished(err))
 		d.release()
 		w.gone(d)
@@ -134,6 +137,12 @@ func (w *worker) gone(d *directory) {
 // finish makes a tree of a directory whose children are settled.
 func (w *worker) finish(d *directory) error {
 	kept := 0
+	if len(d.late) > 0 {
+		for _, e := range d.late {
+			d.children = append(d.children, *e)
+		}
+		slices.SortFunc(d.children, func(a, b child) int { return strings.Compare(a.entry.Name, b.entry.Name) })
+	}
 	for i := range d.children {
 		e := &d.children[i]
 		if !e.ok {
@@ -167,7 +176,7 @@ func (w *worker) finish(d *directory) error {
 
 // list reads the directory's names in byte order and keeps those that the policy
 // lets in.
-func (w *worker) list(d *directory, scope policy.Scope) error {
+func (w *worker) list(d *directory) error {
 	names, err := w.readNames(d.fd)
 	if err != nil {
 		return err
@@ -187,7 +196,7 @@ func (w *worker) list(d *directory, scope policy.Scope) error {
 			}
 			n.kind = kindOf(&st)
 		}
-		decision, sub := scope.Decide(n.name, n.kind == unix.DT_DIR)
+		decision, sub := d.scope.Decide(n.name, n.kind == unix.DT_DIR)
 		if !decision.Keep && !decision.Descend {
 			if decision.Rule.Pattern != "" {
 				w.omit(&w.excluded, path, "excluded by "+decision.Rule.Pattern+" ("+decision.Rule.Source+")")

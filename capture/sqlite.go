@@ -153,11 +153,26 @@ func (w *worker) accompanied(f *foundFile) bool {
 	return false
 }
 
+// adopt makes a file that came after the listing of its directory an entry of it, if
+// the policy lets it in.
+func (w *worker) adopt(d *directory, name string) *child {
+	decision, _ := d.scope.Decide(name, false)
+	if !decision.Keep {
+		return nil
+	}
+	e := &child{entry: tree.Entry{Name: name}, kind: unix.DT_REG}
+	d.left.Add(1) // a file that is being captured keeps the directory unfinished
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d.late = append(d.late, e)
+	return e
+}
+
 // part is one file of a database on its way into the tree.
 type part struct {
 	foundFile
 	suffix string // "": the database itself
-	listed bool   // the walk has met it
+	listed bool   // it is to get into the tree
 	there  bool   // when it was looked at
 	log    int    // the open log; -1: none
 	head   []byte // of the log
@@ -286,6 +301,10 @@ func (w *worker) readParts(parts []*part) (whole bool, err error) {
 		if p.st, p.there, err = w.lookAtPart(name, p); err != nil {
 			return false, fmt.Errorf("%s: %w", tree.Quote(name+p.suffix), err)
 		}
+		if p.there && !p.listed {
+			p.e = w.adopt(p.dir, name+p.suffix)
+			p.listed = p.e != nil
+		}
 	}
 	if db := parts[0]; w.pause(db.dir, &db.st) {
 		if db.st, _, err = w.lookAtPart(name, db); err != nil {
@@ -379,9 +398,9 @@ func (w *worker) partHeld(db, p *part) (bool, error) {
 	case err != nil:
 		return false, err
 	case !p.listed:
-		// It came after the listing: the database is whole without it unless it was
-		// changed since.
-		return !there || settledBefore(&db.st, p.dir.since, false), nil
+		// Either it is not wanted, or it came while the others were read: the database
+		// is whole without it unless it was changed since the listing.
+		return p.there || !there || settledBefore(&db.st, p.dir.since, false), nil
 	case there != p.there:
 		return false, nil
 	case !there || unchangedSince(&p.st, &now):

@@ -245,6 +245,16 @@ func TestDatabaseAtOneMoment(t *testing.T) {
 				return errors.Join(overwrite(ws, "db-journal", 0, fmt.Sprint(n)), overwrite(ws, "db", 16, fmt.Sprint(n)))
 			}, nil, 0,
 		},
+		"a log comes after the listing, and the database changes": {
+			map[string]string{"db": header(strings.Repeat("1", 2<<20)), "e": "after"},
+			func(ws string, n int) error {
+				if n > 1 {
+					return nil
+				}
+				return errors.Join(overwrite(ws, "db-wal", 0, wal), overwrite(ws, "db", 16, "2"))
+			},
+			map[string]string{"db": header("2" + strings.Repeat("1", 2<<20-1)), "db-wal": wal, "e": "after"}, 0,
+		},
 		"a log comes after the listing, and the database is as it was": {
 			map[string]string{"db": header("1"), "db-shm": "m"},
 			func(ws string, n int) error { return overwrite(ws, "db-wal", 0, wal) },
@@ -292,6 +302,21 @@ func TestDatabaseAtOneMoment(t *testing.T) {
 				require.Equal(t, test.want, content)
 			}
 		})
+	}
+}
+
+// TestExcludedLog: who does not want a log saved gets the database without it, also
+// when it is in use.
+func TestExcludedLog(t *testing.T) {
+	ws := t.TempDir()
+	db := filepath.Join(ws, "app.db")
+	sqlite(t, db, "pragma journal_mode=wal; create table a(n int); insert into a values (0); create table c(n int); insert into c values (0); create table t(b)")
+	writeSQLite(t, db, "off")
+	for range 3 {
+		m := newMemory()
+		got, err := Tree(t.Context(), ws, m, Options{Files: rules(t, "*-wal", "*-shm")})
+		require.NoError(t, err)
+		require.Equal(t, []string{"app.db"}, sortedKeys(m.entries(t, got)))
 	}
 }
 
