@@ -20,10 +20,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/internal/tasks"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
@@ -109,8 +111,9 @@ type Result struct {
 	Setuid   int        // entries whose setuid or setgid bit was dropped
 	// Unreadable counts what SkipUnreadable left out.
 	Unreadable int
-	Grew       int // files that were appended to; they are saved as they were at first
-	Torn       int // files that AllowTorn kept
+	Read       int64 // bytes of contents that were read: what is known is not
+	Grew       int   // files that were appended to; they are saved as they were at first
+	Torn       int   // files that AllowTorn kept
 	// Known is for the next capture, once the objects are durable.
 	Known *Known
 }
@@ -129,7 +132,7 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 }
 
 func newWalker(ctx context.Context, cancel context.CancelCauseFunc, w cas.Writer) *walker {
-	return &walker{ctx: ctx, cancel: cancel, w: w, fineTimes: fineTimes, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}}
+	return &walker{ctx: ctx, cancel: cancel, w: w, meter: progress.From(ctx), fineTimes: fineTimes, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}}
 }
 
 // openRoot opens the workspace itself; here alone a symlink is followed.
@@ -174,7 +177,7 @@ func (c *walker) run(root *dirFD, workers int) (Result, error) {
 	return Result{
 		Root: c.root, Stat: stat, Links: links, Left: c.left, Known: &Known{records: c.seen, sets: c.sets},
 		Excluded: c.excluded, Special: c.special, Setuid: c.setuid, Unreadable: c.unreadable,
-		Grew: c.grew, Torn: c.torn,
+		Read: c.read.Load(), Grew: c.grew, Torn: c.torn,
 	}, nil
 }
 
@@ -235,7 +238,9 @@ type walker struct {
 	opt       Options
 	cancel    context.CancelCauseFunc // with the first error that ends the capture
 	w         cas.Writer
-	uid, gid  uint32 // the default owner
+	meter     *progress.Meter // files that are done, and their bytes, of which long ones count while they are read
+	read      atomic.Int64    // bytes of contents
+	uid, gid  uint32          // the default owner
 	known     *Known
 	tasks     *tasks.Stack[task]
 	links     linkTable

@@ -346,4 +346,5 @@ func (w *worker) symlink(d *directory, e *child) {
 	w.fill(&e.entry, path, &st, tree.Symlink)
 	e.entry.Target, e.entry.Size = target, uint64(len(target))
 	e.ok = true
+	w.meter.Add(1, 0)
 }

@@ -41,6 +41,7 @@ type foundFile struct {
 	held  stillness   // while it was read
 
 	hash, xattrs cas.Hash
+	counted      int64 // bytes that the meter has, while it is read or read again
 }
 
 // file captures one name of a file and settles it.
@@ -151,6 +152,7 @@ func (w *worker) settleFile(f *foundFile, ok bool) {
 			w.see(&f.st, f.dir.since, f.dir.fd.fine, f.hash, f.xattrs)
 		}
 		w.tellHeld(f)
+		w.meter.Add(1, f.st.Size-f.counted)
 	}
 	if f.group != nil {
 		for _, other := range w.links.settle(f.group, f.st.Ino, ok) {
@@ -185,7 +187,7 @@ func (w *worker) storeFiles() {
 func (w *worker) storeLarge(f *foundFile) {
 	path := f.dir.pathOf(f.e)
 	err := w.readStable(f, func(fd int, size int64) (taken, error) {
-		in := &fileReader{fd: fd, left: size, path: path}
+		in := &fileReader{fd: fd, left: size, path: path, file: f, walker: w.walker}
 		blob, err := cas.WriteBlob(w.ctx, w.w, cas.Files, in)
 		if err != nil && in.err == nil {
 			w.cancel(fmt.Errorf("store %s: %w", tree.Quote(path), err))
@@ -211,6 +213,9 @@ type fileReader struct {
 	path string
 	got  taken
 	err  error
+
+	file   *foundFile
+	walker *walker
 }
 
 // Read implements [io.Reader].
@@ -228,6 +233,8 @@ func (r *fileReader) Read(p []byte) (int, error) {
 	}
 	r.left -= int64(n)
 	r.got.note(p[:n])
+	r.walker.read.Add(int64(n))
+	r.count()
 	return n, nil
 }
 
@@ -244,7 +251,16 @@ func (r *fileReader) SkipHole() (int64, error) {
 	n = min(n, r.left)
 	r.left -= n
 	r.got.size += n
+	r.count()
 	return n, nil
+}
+
+// count shows bytes of the file on the meter. What is read again shows once.
+func (r *fileReader) count() {
+	if more := r.got.size - r.file.counted; more > 0 {
+		r.walker.meter.Add(0, more)
+		r.file.counted = r.got.size
+	}
 }
 
 // errOutgrown: a small file no longer fits into its batch.
@@ -274,6 +290,7 @@ func (w *worker) readSmall(f *foundFile) (data []byte, err error) {
 			}
 		}
 		data = data[:n]
+		w.read.Add(int64(n))
 		return taken{int64(n), data[:min(headBytes, n)]}, nil
 	})
 	if err == nil {

@@ -370,7 +370,7 @@ func (w *worker) readPart(p *part) error {
 			_ = unix.Close(fd)
 		}
 	}()
-	in := &fileReader{fd: fd, left: p.st.Size, path: p.dir.pathOf(p.e)}
+	in := &fileReader{fd: fd, left: p.st.Size, path: p.dir.pathOf(p.e), file: &p.foundFile, walker: w.walker}
 	blob, err := cas.WriteBlob(w.ctx, w.w, cas.Files, in)
 	if err != nil {
 		if in.err == nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/internal/tasks"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
@@ -38,6 +39,7 @@ type writer struct {
 	tasks   *tasks.Stack[task]
 	bufs    sync.Pool // *[]byte
 	modes   modes
+	meter   *progress.Meter
 
 	mu      sync.Mutex
 	result  Result
@@ -55,7 +57,7 @@ type task struct {
 
 func newWriter(ctx context.Context, cancel context.CancelCauseFunc, store cas.Store, r *tree.Reader, links *linkGroups, again *repeated, workers int) *writer {
 	return &writer{
-		ctx: ctx, cancel: cancel, store: store, reader: r, links: links, again: again, workers: workers,
+		ctx: ctx, cancel: cancel, store: store, reader: r, links: links, again: again, workers: workers, meter: progress.From(ctx),
 		bufs: sync.Pool{New: func() any { return new([]byte) }},
 	}
 }
@@ -178,6 +180,7 @@ func (w *writer) count(files, bytes int64) {
 	defer w.mu.Unlock()
 	w.result.Files += files
 	w.result.Bytes += bytes
+	w.meter.Add(files, 0)
 }
 
 // dir restores the entries of a directory: its links and some of its files at once,
@@ -364,6 +367,7 @@ func (w *writer) content(fd int, e *tree.Entry) error {
 	if uint64(len(data)) != e.Size {
 		return corrupt("%d bytes where %d were saved", len(data), e.Size)
 	}
+	w.meter.Add(0, int64(len(data)))
 	return writeAt(fd, data, 0)
 }
 
@@ -376,6 +380,9 @@ func (w *writer) chunks(fd int, blob cas.Blob) error {
 	group, ctx := errgroup.WithContext(w.ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for _, c := range chunks {
+		if c.Zeros() {
+			w.meter.Add(0, c.Len)
+		}
 		if c.Zeros() || ctx.Err() != nil {
 			continue
 		}
@@ -390,6 +397,7 @@ func (w *writer) chunks(fd int, blob cas.Blob) error {
 			if int64(len(data)) != c.Len {
 				return corrupt("a chunk of %d bytes where %d were saved", len(data), c.Len)
 			}
+			w.meter.Add(0, c.Len)
 			return writeAt(fd, data, c.Off)
 		})
 	}

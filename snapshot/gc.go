@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/progress"
 )
 
 // GCRequest asks for a collection.
@@ -60,7 +61,7 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 			return GCResult{}, err
 		}
 	}
-	m := newMarker(h)
+	m := newMarker(h, progress.From(ctx))
 	if err := m.all(ctx); err != nil {
 		return GCResult{}, fmt.Errorf("gc: mark: %w", err)
 	}
@@ -190,6 +191,10 @@ type worn struct {
 
 func (s *sweeper) run(ctx context.Context, packs []cas.PackID) error {
 	var small []worn
+	meter := progress.From(ctx)
+	if _, bytes, err := local.Size(s.h.dir); err == nil {
+		meter.Expect(0, bytes)
+	}
 	for _, id := range packs {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -202,6 +207,7 @@ func (s *sweeper) run(ctx context.Context, packs []cas.PackID) error {
 		if err != nil {
 			return err
 		}
+		meter.Add(0, w.size)
 		switch {
 		case len(w.live) == 0:
 			if err := s.remove(ctx, w); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -19,11 +20,12 @@ type marker struct {
 	reached map[cas.Key]struct{}
 	seq     uint64 // of the newest checkpoint that was followed
 	buf     []byte
+	meter   *progress.Meter
 	sizes   map[cas.PackID]int64 // of packs that were looked at; 0: not there
 }
 
-func newMarker(h *localHolder) *marker {
-	return &marker{h: h, reached: map[cas.Key]struct{}{}, sizes: map[cas.PackID]int64{}}
+func newMarker(h *localHolder, meter *progress.Meter) *marker {
+	return &marker{h: h, meter: meter, reached: map[cas.Key]struct{}{}, sizes: map[cas.PackID]int64{}}
 }
 
 // all follows every checkpoint that is newer than those followed before, and
@@ -115,6 +117,7 @@ func (m *marker) first(key cas.Key) bool {
 		return false
 	}
 	m.reached[key] = struct{}{}
+	m.meter.Add(1, 0)
 	return true
 }
 

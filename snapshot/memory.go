@@ -31,7 +31,7 @@ func OpenMemory() *Store {
 func (h *localHolder) gcMemory(ctx context.Context, req GCRequest) (GCResult, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m := newMarker(h)
+	m := newMarker(h, nil)
 	if err := m.all(ctx); err != nil {
 		return GCResult{}, fmt.Errorf("gc: mark: %w", err)
 	}

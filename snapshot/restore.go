@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/restore"
 	"github.com/snapfs/snapfs/tree"
@@ -53,6 +54,7 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 			return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, inside the store: %w", quoted(opt.Dir), ErrRefused), "choose a directory outside of %s", quoted(s.dir))
 		}
 	}
+	progress.From(ctx).Expect(int64(rec.Totals.Files), int64(rec.Totals.Bytes))
 	res, err := restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, source(rec), dir, restore.Options{Files: files})
 	if errors.Is(err, restore.ErrNotEmpty) {
 		err = WithHint(err, "choose a directory that is missing or empty")

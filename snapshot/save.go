@@ -20,6 +20,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/policy"
 )
 
@@ -54,6 +55,7 @@ type SaveResult struct {
 	Special    int        `json:"special"`    // sockets, FIFOs, devices, SQLite's shared memory, which are never saved
 	Setuid     int        `json:"setuid"`     // entries whose setuid or setgid bit was dropped
 	Unreadable int        `json:"unreadable"` // entries that could not be read and were skipped, as was asked for
+	Read       int64      `json:"read"`       // bytes of contents that were read: what has not changed since the last save is not
 	Grew       int        `json:"grew"`       // files that were appended to meanwhile, and are as they were at first
 	Torn       int        `json:"torn"`       // files that changed each time they were read and were kept, as was asked for
 }
@@ -112,6 +114,11 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	defer session.Close()
 	if !session.BaseHolds() {
 		known = nil
+	}
+	if meter := progress.From(ctx); meter != nil && session.Head() != "" {
+		if head, err := s.Resolve(ctx, session.Head()); err == nil { // about as much as last time
+			meter.Expect(int64(head.Files), int64(head.Bytes))
+		}
 	}
 	w, end, err := s.newWriter(ctx, session, opt.Compression)
 	if err != nil {
@@ -187,7 +194,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	return SaveResult{
 		Checkpoint: cp, Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid,
-		Unreadable: got.Unreadable, Grew: got.Grew, Torn: got.Torn,
+		Unreadable: got.Unreadable, Read: got.Read, Grew: got.Grew, Torn: got.Torn,
 	}, nil
 }
 

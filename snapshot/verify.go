@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -38,7 +39,7 @@ func (s *Store) Verify(ctx context.Context, opt VerifyOptions, report func(probl
 	// has become of their files.
 	fresh, end := s.uncached()
 	defer end()
-	v := &verifier{s: fresh, ctx: ctx, report: report, lies: map[cas.Key]bool{}, checked: map[cas.Key]bool{}}
+	v := &verifier{s: fresh, ctx: ctx, report: report, meter: progress.From(ctx), lies: map[cas.Key]bool{}, checked: map[cas.Key]bool{}}
 	if err := v.run(opt); err != nil {
 		return VerifyResult{}, err
 	}
@@ -61,6 +62,7 @@ type verifier struct {
 	ctx     context.Context
 	report  func(string) error
 	counts  VerifyResult
+	meter   *progress.Meter  // objects that were found, and bytes of packs that were read
 	lies    map[cas.Key]bool // objects that a pack's footer lists
 	checked map[cas.Key]bool // blobs and directory objects that were looked at
 }
@@ -151,6 +153,13 @@ func (v *verifier) bad(subject string) func(what string, err error) error {
 func (v *verifier) packs(data bool) error {
 	if v.s.dir == "" {
 		return nil // what is in memory proves itself when it is read
+	}
+	if data {
+		_, bytes, err := local.Size(v.s.dir)
+		if err != nil {
+			return fmt.Errorf("list packs: %w", err)
+		}
+		v.meter.Expect(0, bytes)
 	}
 	for id, err := range local.Packs(v.s.dir) {
 		if err != nil {
@@ -339,5 +348,6 @@ func (v *verifier) blob(ns cas.Namespace, b cas.Blob) error {
 		}
 	}
 	v.checked[key] = true
+	v.meter.Add(1, 0)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/progress"
 )
 
 // VerifyPack reads every byte of a pack and returns what is wrong with it, one
@@ -27,6 +28,8 @@ func VerifyPack(ctx context.Context, dir string, id cas.PackID) (problems []stri
 	if err != nil {
 		return []string{err.Error()}, nil, nil
 	}
+	meter := progress.From(ctx)
+	meter.Add(0, packHeader+trailer)
 	report := func(err error) { problems = append(problems, fmt.Sprintf("pack %s: %v", id, err)) }
 	off := packHeader
 	var plain []byte
@@ -50,6 +53,7 @@ func VerifyPack(ctx context.Context, dir string, id cas.PackID) (problems []stri
 			damaged = append(damaged, o)
 		}
 		off += recordHeader + int(o.Location.Stored)
+		meter.Add(0, int64(recordHeader+footerEntry)+int64(o.Location.Stored))
 	}
 	if want := len(b) - trailer - len(objects)*footerEntry; off != want {
 		report(fmt.Errorf("records end at %d, the footer begins at %d", off, want))

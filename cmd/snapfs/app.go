@@ -51,6 +51,7 @@ func newApp() *cli.App {
 			&cli.StringFlag{Name: "store", Usage: "the store's `DIR`", EnvVars: []string{"SNAPFS_STORE"}},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON: one document, or one a line for lists", EnvVars: []string{"SNAPFS_JSON"}},
 			&cli.BoolFlag{Name: "quiet", Usage: "no summaries on stderr"},
+			&cli.StringFlag{Name: "progress", Value: "auto", Usage: "`WHEN` to show progress on stderr: auto (on a terminal), on, off or json"},
 			&cli.StringFlag{Name: "config", Usage: "the configuration `FILE`, instead of the system's and the user's own", EnvVars: []string{configEnv}},
 			&cli.StringFlag{Name: "log-level", Value: "warn", Usage: "`LEVEL` of the log: debug, info, warn or error", EnvVars: []string{"SNAPFS_LOG_LEVEL"}},
 			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of the log: text or json", EnvVars: []string{"SNAPFS_LOG_FORMAT"}},

@@ -25,7 +25,12 @@ var gcCommand = &cli.Command{
 
 func gc(c *cli.Context, store *snapshot.Store) error {
 	dry := c.Bool("dry-run")
-	res, err := store.GC(c.Context, snapshot.GCRequest{DryRun: dry})
+	ctx, done, err := watch(c, "objects")
+	if err != nil {
+		return err
+	}
+	res, err := store.GC(ctx, snapshot.GCRequest{DryRun: dry})
+	done()
 	if err != nil {
 		return err
 	}

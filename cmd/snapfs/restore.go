@@ -39,7 +39,12 @@ type incompleteItem struct {
 
 func restoreFiles(c *cli.Context, store *snapshot.Store) error {
 	ref, dir := c.Args().Get(0), c.Args().Get(1)
-	res, err := store.Restore(c.Context, ref, snapshot.RestoreOptions{Dir: dir, Include: rules(c, "include"), Exclude: rules(c, "exclude")})
+	ctx, done, err := watch(c, "files")
+	if err != nil {
+		return err
+	}
+	res, err := store.Restore(ctx, ref, snapshot.RestoreOptions{Dir: dir, Include: rules(c, "include"), Exclude: rules(c, "exclude")})
+	done()
 	if err != nil {
 		return err
 	}

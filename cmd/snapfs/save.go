@@ -125,7 +125,12 @@ func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 }
 
 func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error {
-	res, err := store.Save(c.Context, opt)
+	ctx, done, err := watch(c, "files")
+	if err != nil {
+		return err
+	}
+	res, err := store.Save(ctx, opt)
+	done()
 	if err != nil {
 		if errors.Is(err, capture.ErrUnsavable) && !errors.Is(err, cas.ErrTooLarge) && snapshot.Hint(err) == "" {
 			err = snapshot.WithHint(err, "--skip-unreadable saves the rest and lists what it left out, --allow-torn keeps what does not hold still; --exclude leaves out what need not be kept")

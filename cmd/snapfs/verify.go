@@ -30,7 +30,11 @@ type finding struct {
 
 func verify(c *cli.Context, store *snapshot.Store) error {
 	found := 0
-	counts, err := store.Verify(c.Context, snapshot.VerifyOptions{Ref: c.Args().First(), Data: c.Bool("data")}, func(problem string) error {
+	ctx, done, err := watch(c, "objects")
+	if err != nil {
+		return err
+	}
+	counts, err := store.Verify(ctx, snapshot.VerifyOptions{Ref: c.Args().First(), Data: c.Bool("data")}, func(problem string) error {
 		found++
 		if c.Bool("json") {
 			return printJSON(finding{Problem: problem})
@@ -38,6 +42,7 @@ func verify(c *cli.Context, store *snapshot.Store) error {
 		_, err := fmt.Fprintln(stdout, problem)
 		return err
 	})
+	done()
 	if err != nil {
 		return err
 	}
