@@ -229,11 +229,17 @@ func replace(path string, data []byte, finish func(*os.File) error) error {
 	return err
 }
 
-// cacheFolder makes a folder in the cache of the store in dir.
+// cacheFolder makes a folder in the cache of the store in dir, and the cache if
+// somebody has removed it.
 func cacheFolder(dir, path string) error {
 	err := os.Mkdir(path, 0o700)
 	if errors.Is(err, iofs.ErrExist) {
 		return nil
+	}
+	if above := filepath.Dir(path); errors.Is(err, iofs.ErrNotExist) && above != dir {
+		if err = cacheFolder(dir, above); err == nil {
+			err = os.Mkdir(path, 0o700)
+		}
 	}
 	if err == nil {
 		err = local.Own(path, dir)
