@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -74,12 +75,14 @@ func (w *writer) fill(root *target, src Source, files *policy.Files) error {
 	root.entry.Hash = src.Root
 	root.left.Store(2) // one for the caller
 	w.tasks = tasks.New(task{dir: root, scope: files.Root()})
+	synced := w.syncMeanwhile(root)
 	var wg sync.WaitGroup
 	for range w.workers - 1 {
 		wg.Go(w.work)
 	}
 	w.work()
 	wg.Wait()
+	synced()
 	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
@@ -94,6 +97,28 @@ func (w *writer) fill(root *target, src Source, files *policy.Files) error {
 		}
 	}
 	return context.Cause(w.ctx)
+}
+
+// syncPause is how long the disk has nothing to do before it is told to write what
+// was made so far. Then the sync at the end has less to wait for.
+const syncPause = 200 * time.Millisecond
+
+// syncMeanwhile syncs what is below root now and then until done is called. The
+// kernel tells of a failure once, so it counts as one of the sync at the end.
+func (w *writer) syncMeanwhile(root *target) (done func()) {
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(syncPause):
+				w.fail(root.sync())
+			}
+		}
+	})
+	return func() { close(stop); wg.Wait() }
 }
 
 // work does tasks until none is left.

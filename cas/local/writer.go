@@ -35,7 +35,7 @@ type writer struct {
 	claimed map[cas.Key]struct{} // put here and not in the index yet
 	stats   cas.WriterStats
 	closing errgroup.Group // packs being closed
-	pending []*openPack    // handed to closing since the last Flush
+	pending []cas.PackID   // handed to closing since the last Flush
 	err     error          // sticks: a batch that lost bytes never flushes
 	closed  bool
 }
@@ -180,7 +180,7 @@ func (w *writer) append(r record) error {
 func (w *writer) finish() {
 	p := w.pack
 	w.pack = nil
-	w.pending = append(w.pending, p)
+	w.pending = append(w.pending, p.id)
 	w.closing.Go(func() error {
 		defer p.f.Close() // and with it the lock, only after the hand-over
 		if err := p.finish(); err != nil {
@@ -236,13 +236,13 @@ func (w *writer) Close() error {
 	left := w.pending
 	if w.pack != nil {
 		w.pack.f.Close()
-		left = append(left, w.pack)
+		left = append(left, w.pack.id)
 	}
 	w.mu.Unlock()
 	_ = w.closing.Wait() // its error was Flush's to report
-	for _, p := range left {
+	for _, id := range left {
 		// A pack that was handed over is no longer in tmp/.
-		if err := os.Remove(tmpPath(w.store.dir, p.id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(tmpPath(w.store.dir, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove unfinished pack: %w", err)
 		}
 	}
@@ -348,6 +348,7 @@ func (p *openPack) finish() error {
 	if err := p.flush(); err != nil {
 		return err
 	}
+	p.buf = nil // a slow disk may have many packs to sync
 	if err := p.f.Sync(); err != nil {
 		return fmt.Errorf("sync pack: %w", noSpace(err))
 	}
