@@ -49,6 +49,14 @@ type child struct {
 	ok    bool         // entry is complete
 }
 
+// name is the last of the directory's path; the root has none.
+func (d *directory) name() string {
+	if d.entry == nil {
+		return ""
+	}
+	return d.entry.entry.Name
+}
+
 // pathOf is a child's path in the workspace.
 func (d *directory) pathOf(e *child) string { return d.path + e.entry.Name }
 
@@ -158,7 +166,7 @@ func (w *worker) finish(d *directory) error {
 		return fmt.Errorf("directory %s: %w", tree.Quote(d.path), err)
 	}
 	d.children = nil
-	known, found := w.known.find(d.st.Ino)
+	known, found := w.known.find(d.st.Ino, d.name())
 	if !found || known.hash() != root.Hash {
 		w.addTrees(objs...)
 	}
@@ -166,7 +174,7 @@ func (w *worker) finish(d *directory) error {
 		w.root = root
 		return nil
 	}
-	w.see(&d.st, d.since, d.fd.fine, root.Hash, d.entry.entry.XAttrs)
+	w.see(d.name(), &d.st, d.since, d.fd.fine, root.Hash, d.entry.entry.XAttrs)
 	if kept == 0 && !d.entry.keep {
 		return nil // only on the way to an include that matched nothing
 	}
@@ -316,7 +324,7 @@ func (w *worker) openSubdir(d *directory, e *child, path string) (sub *directory
 	}
 	w.fill(&e.entry, path, &st, tree.Dir)
 	var xattrs cas.Hash
-	if known, ok := w.known.find(st.Ino); ok && known.same(&st) {
+	if known, ok := w.known.find(st.Ino, e.entry.Name); ok && known.same(&st) {
 		xattrs = known.xattrs()
 	} else if xattrs, err = w.xattrs(fd.fd); err != nil {
 		return nil, err

@@ -12,9 +12,10 @@ import (
 )
 
 // A Known is what a capture found, by inode number: what did not change since
-// then need not be read. It holds no names, so what was renamed is known too, and
-// no device numbers, which change when a file system is mounted again. The nil
-// Known knows nothing.
+// then need not be read. It holds no device numbers, which change when a file system
+// is mounted again; and of the path only a checksum of the last name: some file
+// systems number their files anew with every mount, and those of an image may share
+// all their times. The nil Known knows nothing.
 //
 // It is as good as the objects that it names: whoever uses one makes sure that the
 // store still has them.
@@ -30,13 +31,14 @@ type Known struct {
 //	         the binding, hashes of sets of attributes (32 each)
 //	record:  inode number (8), size (8), mtime and ctime in seconds (8, 8) and
 //	         nanoseconds (4, 4), mode (4), uid (4), gid (4),
-//	         number of its set of attributes plus 1 or 0 (4), hash (32)
+//	         number of its set of attributes plus 1 or 0 (4), hash (32),
+//	         CRC32C of its name (4)
 //	end:     CRC32C of all before (4)
 const (
 	knownMagic   = "SFKN"
-	knownVersion = 1
+	knownVersion = 2
 	knownHeader  = 20
-	recordSize   = 88
+	recordSize   = 92
 )
 
 // untrusted stands for a ctime that equals none.
@@ -123,8 +125,8 @@ func (k *Known) record(i int) knownRecord {
 	return knownRecord{k, k.records[i*recordSize:][:recordSize]}
 }
 
-// find returns what is known of an inode.
-func (k *Known) find(ino uint64) (r knownRecord, ok bool) {
+// find returns what is known of an inode of a name.
+func (k *Known) find(ino uint64, name string) (r knownRecord, ok bool) {
 	if k == nil {
 		return knownRecord{}, false
 	}
@@ -132,8 +134,11 @@ func (k *Known) find(ino uint64) (r knownRecord, ok bool) {
 	if i == 0 {
 		return knownRecord{}, false
 	}
-	return k.record(int(i - 1)), true
+	r = k.record(int(i - 1))
+	return r, r.uint32(88) == nameSum(name)
 }
+
+func nameSum(name string) uint32 { return crc32.Checksum([]byte(name), castagnoli) }
 
 // knownRecord is what is known of one inode.
 type knownRecord struct {
@@ -144,7 +149,7 @@ type knownRecord struct {
 func (r knownRecord) ino() uint64         { return binary.LittleEndian.Uint64(r.b) }
 func (r knownRecord) uint32(i int) uint32 { return binary.LittleEndian.Uint32(r.b[i:]) }
 func (r knownRecord) int64(i int) int64   { return int64(binary.LittleEndian.Uint64(r.b[i:])) }
-func (r knownRecord) hash() cas.Hash      { return cas.Hash(r.b[56:]) }
+func (r knownRecord) hash() cas.Hash      { return cas.Hash(r.b[56:88]) }
 
 // xattrs returns the hash of its set of attributes, zero for none.
 func (r knownRecord) xattrs() cas.Hash {
@@ -198,7 +203,7 @@ func settledBefore(st *unix.Stat_t, t time.Time, fine bool) bool {
 }
 
 // see notes what was found for the next capture. It was looked at after since.
-func (w *worker) see(st *unix.Stat_t, since time.Time, fine bool, hash, xattrs cas.Hash) {
+func (w *worker) see(name string, st *unix.Stat_t, since time.Time, fine bool, hash, xattrs cas.Hash) {
 	if st.Ino == 0 || st.Size < 0 {
 		return
 	}
@@ -216,7 +221,7 @@ func (w *worker) see(st *unix.Stat_t, since time.Time, fine bool, hash, xattrs c
 	for _, n := range [...]uint32{uint32(st.Mtim.Nsec), ctime, st.Mode, st.Uid, st.Gid, w.setNumber(xattrs)} {
 		b = le.AppendUint32(b, n)
 	}
-	w.seen = append(b, hash[:]...)
+	w.seen = le.AppendUint32(append(b, hash[:]...), nameSum(name))
 }
 
 // setNumber numbers a set of attributes, from 1; 0: none.

@@ -115,7 +115,7 @@ func TestKnownTick(t *testing.T) {
 	for name, want := range map[string]bool{"old": true, "new": false} {
 		var st unix.Stat_t
 		require.NoError(t, unix.Stat(filepath.Join(ws, name), &st))
-		_, ok := k.find(st.Ino)
+		_, ok := k.find(st.Ino, name)
 		require.Equal(t, want, ok, name)
 	}
 }
@@ -140,12 +140,14 @@ func TestKnownRace(t *testing.T) {
 func TestKnownDevice(t *testing.T) {
 	st := unix.Stat_t{Dev: 1, Ino: 2, Size: 3, Mode: unix.S_IFREG | 0o644, Mtim: unix.Timespec{Sec: 1}, Ctim: unix.Timespec{Sec: 1, Nsec: 1}}
 	w := &worker{walker: newWalker(context.Background(), nil, newMemory())}
-	w.see(&st, time.Now(), true, cas.Data.Sum([]byte("x")), cas.Hash{})
+	w.see("a", &st, time.Now(), true, cas.Data.Sum([]byte("x")), cas.Hash{})
 	k := known(t, Result{Known: &Known{records: w.seen}})
 	st.Dev = 99
-	r, ok := k.find(2)
+	r, ok := k.find(2, "a")
 	require.True(t, ok)
 	require.True(t, r.same(&st) && r.sameContent(&st))
+	_, ok = k.find(2, "b")
+	require.False(t, ok, "files may be numbered anew")
 }
 
 // TestKnownTrees: an object that is known is not made anew; one of a directory that
@@ -195,7 +197,7 @@ func TestDecodeKnown(t *testing.T) {
 	}
 	var nothing *Known
 	require.Zero(t, nothing.Count())
-	_, ok := nothing.find(1)
+	_, ok := nothing.find(1, "")
 	require.False(t, ok)
 }
 
@@ -209,8 +211,8 @@ func FuzzDecodeKnown(f *testing.F) {
 			return
 		}
 		for i := range k.Count() {
-			r, ok := k.find(k.record(i).ino())
-			require.True(t, ok)
+			r, _ := k.find(k.record(i).ino(), "")
+			require.Equal(t, k.record(i).ino(), r.ino())
 			_ = r.xattrs()
 		}
 	})
