@@ -26,7 +26,10 @@ type linkGroups struct {
 }
 
 // further is a path to be linked to the first of its group.
-type further struct{ path, first string }
+type further struct {
+	path, first string
+	size        int64 // in bytes
+}
 
 // readLinks loads the hard link groups of a checkpoint.
 func readLinks(ctx context.Context, store cas.Store, links cas.Blob) (*linkGroups, error) {
@@ -102,6 +105,7 @@ func (w *writer) linkAll(root *target) error {
 		if err := link(root, l); err != nil {
 			return w.at(l.path, fmt.Errorf("link to %s: %w", tree.Quote(l.first), noSpace(err)))
 		}
+		w.meter.Add(0, l.size)
 	}
 	w.count(int64(len(w.further)), 0)
 	return nil

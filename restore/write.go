@@ -302,7 +302,7 @@ func (w *writer) files(t *target, entries []tree.Entry) {
 		path := t.path + e.Name
 		if first := w.links.claim(path); first != "" {
 			w.mu.Lock()
-			w.further = append(w.further, further{path: path, first: first})
+			w.further = append(w.further, further{path: path, first: first, size: int64(e.Size)})
 			w.mu.Unlock()
 			continue
 		}

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
+	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/progress"
 )
@@ -29,13 +29,13 @@ func watch(c *cli.Context, items string) (ctx context.Context, done func(), err 
 	if err := checkProgress(how); err != nil {
 		return nil, nil, usagef("--progress %w", err)
 	}
-	if how == "auto" && !c.Bool("quiet") && term.IsTerminal(int(os.Stderr.Fd())) {
+	if how == "auto" && !c.Bool("quiet") && isTerminal(os.Stderr) {
 		how = "on"
 	}
 	var show shower
 	switch how {
 	case "on":
-		show = &bar{w: os.Stderr, verb: verbName(c), items: items}
+		show = &bar{w: os.Stderr, verb: verbName(c), items: items, start: time.Now()}
 	case "json":
 		show = &jsonLines{w: os.Stderr, verb: verbName(c), start: time.Now()}
 	default:
@@ -60,6 +60,11 @@ func watch(c *cli.Context, items string) (ctx context.Context, done func(), err 
 	return progress.With(c.Context, m), func() { close(stop); wg.Wait() }, nil
 }
 
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
 // checkProgress checks how progress is shown.
 func checkProgress(s string) error {
 	switch s {
@@ -81,38 +86,51 @@ type bar struct {
 	w           io.Writer
 	verb, items string
 	start       time.Time
-	line        *progressbar.ProgressBar // nil: not yet
-	known       bool                     // how much there is in all
 	shown       bool
 }
+
+// clearLine goes back to the line's beginning and empties it.
+const clearLine = "\r\x1b[K"
 
 func (b *bar) every() time.Duration { return barEvery }
 
 func (b *bar) show(s progress.State) {
-	if b.line == nil {
-		b.start, b.known = time.Now(), s.AllBytes > 0
-		all := int64(-1)
-		if b.known {
-			all = s.AllBytes
-		}
-		b.line = progressbar.NewOptions64(all, progressbar.OptionSetWriter(b.w), progressbar.OptionShowBytes(true), progressbar.OptionShowCount(),
-			progressbar.OptionUseIECUnits(true), progressbar.OptionSetWidth(20), progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true))
-	}
-	if time.Since(b.start) < barPatience {
+	elapsed := time.Since(b.start)
+	if elapsed < barPatience {
 		return
 	}
 	b.shown = true
-	if b.known { // a workspace may have grown since the last save
-		b.line.ChangeMax64(max(s.AllBytes, s.Bytes))
+	line := fmt.Sprintf("%s%s: %s %s, %s", clearLine, b.verb, humanize.Comma(s.Items), b.items, size(s.Bytes))
+	// A workspace may have grown since the last save: then nobody knows how much is
+	// left.
+	known := s.AllBytes > 0 && s.Bytes <= s.AllBytes
+	if known {
+		line += fmt.Sprintf(" of %s (%d%%)", size(s.AllBytes), 100*s.Bytes/s.AllBytes)
 	}
-	b.line.Describe(fmt.Sprintf("%s: %d %s", b.verb, s.Items, b.items))
-	_ = b.line.Set64(s.Bytes) // nobody to tell
+	rate, eta := pace(s, elapsed)
+	line += fmt.Sprintf(", %s/s", size(rate))
+	if known && rate > 0 {
+		line += fmt.Sprintf(", %s left", eta.Round(time.Second))
+	}
+	_, _ = io.WriteString(b.w, line) // nobody to tell
 }
 
 func (b *bar) end(progress.State) {
 	if b.shown {
-		_ = b.line.Clear()
+		_, _ = io.WriteString(b.w, clearLine)
 	}
+}
+
+// pace is how many bytes a second were done since the beginning, and how long the
+// rest takes at that; 0: nobody knows.
+func pace(s progress.State, elapsed time.Duration) (rate int64, eta time.Duration) {
+	if elapsed > 0 {
+		rate = int64(float64(s.Bytes) / elapsed.Seconds())
+	}
+	if rate > 0 && s.Bytes < s.AllBytes {
+		eta = time.Duration(float64(s.AllBytes-s.Bytes) / float64(rate) * float64(time.Second))
+	}
+	return rate, eta
 }
 
 // jsonLines is one document a line.
@@ -142,13 +160,11 @@ func (j *jsonLines) show(s progress.State) { j.print(s, false) }
 func (j *jsonLines) end(s progress.State) { j.print(s, true) }
 
 func (j *jsonLines) print(s progress.State, done bool) {
-	elapsed := time.Since(j.start).Seconds()
-	doc := progressDoc{Progress: j.verb, Items: s.Items, Bytes: s.Bytes, TotalItems: s.AllItems, TotalBytes: s.AllBytes, Elapsed: elapsed, Done: done}
-	if rate := float64(s.Bytes) / elapsed; rate > 0 {
-		doc.Rate = int64(rate)
-		if s.AllBytes > s.Bytes {
-			doc.ETA = float64(s.AllBytes-s.Bytes) / rate
-		}
+	elapsed := time.Since(j.start)
+	rate, eta := pace(s, elapsed)
+	doc := progressDoc{
+		Progress: j.verb, Items: s.Items, Bytes: s.Bytes, TotalItems: s.AllItems, TotalBytes: s.AllBytes,
+		Elapsed: elapsed.Seconds(), Rate: rate, ETA: eta.Seconds(), Done: done,
 	}
 	_ = json.NewEncoder(j.w).Encode(doc) // nobody to tell
 }
