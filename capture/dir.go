@@ -166,7 +166,7 @@ func (w *worker) finish(d *directory) error {
 		return fmt.Errorf("directory %s: %w", tree.Quote(d.path), err)
 	}
 	d.children = nil
-	known, found := w.known.find(d.st.Ino, d.name())
+	known, found := w.known.find(&d.st, d.name())
 	if !found || known.hash() != root.Hash {
 		w.addTrees(objs...)
 	}
@@ -324,7 +324,7 @@ func (w *worker) openSubdir(d *directory, e *child, path string) (sub *directory
 	}
 	w.fill(&e.entry, path, &st, tree.Dir)
 	var xattrs cas.Hash
-	if known, ok := w.known.find(st.Ino, e.entry.Name); ok && known.same(&st) {
+	if known, ok := w.known.find(&st, e.entry.Name); ok && known.same(&st) {
 		xattrs = known.xattrs()
 	} else if xattrs, err = w.xattrs(fd.fd); err != nil {
 		return nil, err

@@ -116,7 +116,7 @@ func (w *worker) fits(size int64) error {
 
 // unchanged takes what the last capture knows of a file that has not changed.
 func (w *worker) unchanged(f *foundFile) bool {
-	known, ok := w.known.find(f.st.Ino, f.e.entry.Name)
+	known, ok := w.known.find(&f.st, f.e.entry.Name)
 	if !ok || !known.sameContent(&f.st) {
 		return false
 	}

@@ -32,7 +32,7 @@ type Known struct {
 //	record:  inode number (8), size (8), mtime and ctime in seconds (8, 8) and
 //	         nanoseconds (4, 4), mode (4), uid (4), gid (4),
 //	         number of its set of attributes plus 1 or 0 (4), hash (32),
-//	         CRC32C of its name (4)
+//	         CRC32C of its name, 0 for a file with several (4)
 //	end:     CRC32C of all before (4)
 const (
 	knownMagic   = "SFKN"
@@ -126,19 +126,26 @@ func (k *Known) record(i int) knownRecord {
 }
 
 // find returns what is known of an inode of a name.
-func (k *Known) find(ino uint64, name string) (r knownRecord, ok bool) {
+func (k *Known) find(st *unix.Stat_t, name string) (r knownRecord, ok bool) {
 	if k == nil {
 		return knownRecord{}, false
 	}
-	i := k.slots[k.slot(ino)]
+	i := k.slots[k.slot(st.Ino)]
 	if i == 0 {
 		return knownRecord{}, false
 	}
 	r = k.record(int(i - 1))
-	return r, r.uint32(88) == nameSum(name)
+	return r, r.uint32(88) == nameSum(st, name)
 }
 
-func nameSum(name string) uint32 { return crc32.Checksum([]byte(name), castagnoli) }
+// nameSum is the checksum of a name. A file with several has none: which of them a
+// walk meets first is not the same each time.
+func nameSum(st *unix.Stat_t, name string) uint32 {
+	if kindOf(st) == unix.DT_REG && st.Nlink > 1 {
+		return 0
+	}
+	return crc32.Checksum([]byte(name), castagnoli)
+}
 
 // knownRecord is what is known of one inode.
 type knownRecord struct {
@@ -221,7 +228,7 @@ func (w *worker) see(name string, st *unix.Stat_t, since time.Time, fine bool, h
 	for _, n := range [...]uint32{uint32(st.Mtim.Nsec), ctime, st.Mode, st.Uid, st.Gid, w.setNumber(xattrs)} {
 		b = le.AppendUint32(b, n)
 	}
-	w.seen = le.AppendUint32(append(b, hash[:]...), nameSum(name))
+	w.seen = le.AppendUint32(append(b, hash[:]...), nameSum(st, name))
 }
 
 // setNumber numbers a set of attributes, from 1; 0: none.

@@ -115,7 +115,7 @@ func TestKnownTick(t *testing.T) {
 	for name, want := range map[string]bool{"old": true, "new": false} {
 		var st unix.Stat_t
 		require.NoError(t, unix.Stat(filepath.Join(ws, name), &st))
-		_, ok := k.find(st.Ino, name)
+		_, ok := k.find(&st, name)
 		require.Equal(t, want, ok, name)
 	}
 }
@@ -143,10 +143,10 @@ func TestKnownDevice(t *testing.T) {
 	w.see("a", &st, time.Now(), true, cas.Data.Sum([]byte("x")), cas.Hash{})
 	k := known(t, Result{Known: &Known{records: w.seen}})
 	st.Dev = 99
-	r, ok := k.find(2, "a")
+	r, ok := k.find(&st, "a")
 	require.True(t, ok)
 	require.True(t, r.same(&st) && r.sameContent(&st))
-	_, ok = k.find(2, "b")
+	_, ok = k.find(&st, "b")
 	require.False(t, ok, "files may be numbered anew")
 }
 
@@ -197,7 +197,7 @@ func TestDecodeKnown(t *testing.T) {
 	}
 	var nothing *Known
 	require.Zero(t, nothing.Count())
-	_, ok := nothing.find(1, "")
+	_, ok := nothing.find(&unix.Stat_t{Ino: 1}, "")
 	require.False(t, ok)
 }
 
@@ -211,7 +211,7 @@ func FuzzDecodeKnown(f *testing.F) {
 			return
 		}
 		for i := range k.Count() {
-			r, _ := k.find(k.record(i).ino(), "")
+			r, _ := k.find(&unix.Stat_t{Ino: k.record(i).ino()}, "")
 			require.Equal(t, k.record(i).ino(), r.ino())
 			_ = r.xattrs()
 		}
