@@ -191,7 +191,7 @@ func (w *worker) list(d *directory) error {
 	}
 	d.children = make([]child, 0, len(names))
 	for _, n := range names {
-		path := d.path + n.name
+		path := func() string { return d.path + n.name } // few are asked for
 		if n.name == Marker {
 			w.problem(strings.TrimSuffix(d.path, "/"), ErrUnfinished)
 			continue
@@ -199,7 +199,7 @@ func (w *worker) list(d *directory) error {
 		if n.kind == unix.DT_UNKNOWN {
 			st, err := d.fd.look(n.name)
 			if err != nil {
-				w.problem(path, vanished(err))
+				w.problem(path(), vanished(err))
 				continue
 			}
 			n.kind = kindOf(&st)
@@ -207,16 +207,16 @@ func (w *worker) list(d *directory) error {
 		decision, sub := d.scope.Decide(n.name, n.kind == unix.DT_DIR)
 		if !decision.Keep && !decision.Descend {
 			if decision.Rule.Pattern != "" {
-				w.omit(&w.excluded, path, "excluded by "+decision.Rule.Pattern+" ("+decision.Rule.Source+")")
+				w.omit(&w.excluded, path(), "excluded by "+decision.Rule.Pattern+" ("+decision.Rule.Source+")")
 			}
 			continue
 		}
 		if what, special := specialKinds[n.kind]; special {
-			w.omit(&w.special, path, what)
+			w.omit(&w.special, path(), what)
 			continue
 		}
-		if len(path) > tree.MaxPath {
-			w.problem(path, fmt.Errorf("its path has %d bytes, at most %d can be saved", len(path), tree.MaxPath))
+		if n := len(d.path) + len(n.name); n > tree.MaxPath {
+			w.problem(path(), fmt.Errorf("its path has %d bytes, at most %d can be saved", n, tree.MaxPath))
 			continue
 		}
 		if d.fd.fsRoot && n.name == "lost+found" {
@@ -260,8 +260,9 @@ func vanished(err error) error {
 	return err
 }
 
-// fill makes the tree entry of a stat, without content.
-func (c *walker) fill(e *tree.Entry, path string, st *unix.Stat_t, kind tree.Kind) {
+// fill makes the tree entry of a stat, without content. dir is the path of the
+// directory that it is in, as of [directory].
+func (c *walker) fill(e *tree.Entry, dir string, st *unix.Stat_t, kind tree.Kind) {
 	*e = tree.Entry{
 		Name:      e.Name,
 		Kind:      kind,
@@ -272,7 +273,7 @@ func (c *walker) fill(e *tree.Entry, path string, st *unix.Stat_t, kind tree.Kin
 	if kind == tree.Symlink {
 		e.Mode = 0o777
 	} else if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
-		c.omit(&c.setuid, path, "setuid and setgid bits dropped")
+		c.omit(&c.setuid, dir+e.Name, "setuid and setgid bits dropped")
 	}
 	if st.Uid != c.uid || st.Gid != c.gid {
 		e.Owned, e.UID, e.GID = true, st.Uid, st.Gid
@@ -322,7 +323,7 @@ func (w *worker) openSubdir(d *directory, e *child, path string) (sub *directory
 	if fd.fsRoot {
 		fd.fine = w.fineTimes(fd.fd)
 	}
-	w.fill(&e.entry, path, &st, tree.Dir)
+	w.fill(&e.entry, d.path, &st, tree.Dir)
 	var xattrs cas.Hash
 	if known, ok := w.known.find(&st, e.entry.Name); ok && known.same(&st) {
 		xattrs = known.xattrs()
@@ -351,7 +352,7 @@ func (w *worker) symlink(d *directory, e *child) {
 		w.problem(path, vanished(err))
 		return
 	}
-	w.fill(&e.entry, path, &st, tree.Symlink)
+	w.fill(&e.entry, d.path, &st, tree.Symlink)
 	e.entry.Target, e.entry.Size = target, uint64(len(target))
 	e.ok = true
 	w.meter.Add(1, 0)

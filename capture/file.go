@@ -55,7 +55,6 @@ func (w *worker) file(d *directory, e *child) {
 
 // single captures a file that stands for itself.
 func (w *worker) single(d *directory, e *child) {
-	path := d.pathOf(e)
 	st, err := d.fd.look(e.entry.Name)
 	switch {
 	case err != nil:
@@ -66,18 +65,15 @@ func (w *worker) single(d *directory, e *child) {
 		err = w.fits(st.Size)
 	}
 	if err != nil {
-		w.problem(path, err)
+		w.problem(d.pathOf(e), err)
 		w.settle(d)
 		return
 	}
 	if w.looked != nil {
-		w.looked(path)
+		w.looked(d.pathOf(e))
 	}
-	group, first := w.links.claim(d, e, &st)
-	if group != nil && !first {
-		if group = w.links.wait(group, d, e); group != nil {
-			w.takeLink(group, d, e)
-		}
+	group, done := w.claimed(d, e, &st)
+	if done {
 		return
 	}
 	f := foundFile{dir: d, e: e, st: st, group: group}
@@ -99,7 +95,7 @@ func (w *worker) single(d *directory, e *child) {
 	case errors.Is(err, errAccompanied):
 		w.database(d, &unit{db: e}, group)
 	case err != nil:
-		w.problem(path, vanished(err))
+		w.problem(d.pathOf(e), vanished(err))
 		w.settleFile(&f, false)
 	default:
 		w.files.files = append(w.files.files, pendingFile{f, data})
@@ -146,7 +142,7 @@ func (w *worker) unchanged(f *foundFile) bool {
 func (w *worker) settleFile(f *foundFile, ok bool) {
 	f.e.ok = ok
 	if ok {
-		w.fill(&f.e.entry, f.dir.pathOf(f.e), &f.st, tree.File)
+		w.fill(&f.e.entry, f.dir.path, &f.st, tree.File)
 		f.e.entry.Size, f.e.entry.Hash, f.e.entry.XAttrs = uint64(f.st.Size), f.hash, f.xattrs
 		if f.held == still {
 			w.see(f.e.entry.Name, &f.st, f.dir.since, f.dir.fd.fine, f.hash, f.xattrs)
@@ -185,24 +181,27 @@ func (w *worker) storeFiles() {
 
 // storeLarge reads, stores and settles a file that goes alone.
 func (w *worker) storeLarge(f *foundFile) {
-	path := f.dir.pathOf(f.e)
-	err := w.readStable(f, func(fd int, size int64) (taken, error) {
-		in := &fileReader{fd: fd, left: size, path: path, file: f, walker: w.walker}
-		blob, err := cas.WriteBlob(w.ctx, w.w, cas.Files, in)
-		if err != nil && in.err == nil {
-			w.cancel(fmt.Errorf("store %s: %w", tree.Quote(path), err))
-		}
-		f.hash = blob.Hash
-		return in.got, err
-	})
+	err := w.readStable(f, func(fd int, size int64) (taken, error) { return w.storeBlob(f, fd, size) })
 	if errors.Is(err, errAccompanied) {
 		w.database(f.dir, &unit{db: f.e}, f.group)
 		return
 	}
 	if err != nil {
-		w.problem(path, vanished(err))
+		w.problem(f.dir.pathOf(f.e), vanished(err))
 	}
 	w.settleFile(f, err == nil)
+}
+
+// storeBlob reads and stores size bytes of an open file, or as many as there are. A
+// store that fails ends the capture.
+func (w *worker) storeBlob(f *foundFile, fd int, size int64) (taken, error) {
+	in := &fileReader{fd: fd, left: size, path: f.dir.pathOf(f.e), file: f, walker: w.walker}
+	blob, err := cas.WriteBlob(w.ctx, w.w, cas.Files, in)
+	if err != nil && in.err == nil {
+		w.cancel(fmt.Errorf("store %s: %w", tree.Quote(in.path), err))
+	}
+	f.hash = blob.Hash
+	return in.got, err
 }
 
 // fileReader reads an open file, at most left bytes, and remembers whether it was

@@ -209,6 +209,11 @@ func settledBefore(st *unix.Stat_t, t time.Time, fine bool) bool {
 	return fine && st.Ctim.Nsec != 0 || ctimeOf(st).Add(tickOf(st)).Before(t)
 }
 
+// settledNow is settledBefore for a change from now on. It mostly needs no clock.
+func settledNow(st *unix.Stat_t, fine bool) bool {
+	return fine && st.Ctim.Nsec != 0 || settledBefore(st, time.Now(), false)
+}
+
 // see notes what was found for the next capture. It was looked at after since.
 func (w *worker) see(name string, st *unix.Stat_t, since time.Time, fine bool, hash, xattrs cas.Hash) {
 	if st.Ino == 0 || st.Size < 0 {

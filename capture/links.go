@@ -94,6 +94,19 @@ func (t *linkTable) add(l *linked, path string) {
 	l.paths = append(l.paths, path)
 }
 
+// claimed returns the group of a name that was looked at. done: somebody else reads the
+// file under another name, who settles this one too.
+func (w *worker) claimed(d *directory, e *child, st *unix.Stat_t) (group *linked, done bool) {
+	group, first := w.links.claim(d, e, st)
+	if group == nil || first {
+		return group, false
+	}
+	if group = w.links.wait(group, d, e); group != nil {
+		w.takeLink(group, d, e)
+	}
+	return nil, true
+}
+
 // takeLink gives a further name the entry of the first, which is settled, and
 // settles it.
 func (w *worker) takeLink(l *linked, d *directory, e *child) {

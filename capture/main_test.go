@@ -2,6 +2,7 @@ package capture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -141,13 +142,21 @@ func known(t *testing.T, got Result) *Known {
 // listed, or a file looked at and not read yet.
 func captureInOrder(t *testing.T, dir string, m *memory, looked func(path string)) (Result, error) {
 	t.Helper()
+	return captureWith(t, dir, m, 1, func(w *walker) { w.looked = looked })
+}
+
+// captureWith captures everything in dir with as many workers, and with what setup
+// changes.
+func captureWith(t *testing.T, dir string, m *memory, workers int, setup func(*walker)) (Result, error) {
+	t.Helper()
 	root, err := openRoot(dir)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	w := newWalker(ctx, cancel, m)
-	w.looked, w.opt.Files = looked, rules(t)
-	return w.run(root, 1)
+	w.opt.Files = rules(t)
+	setup(w)
+	return w.run(root, workers)
 }
 
 // write makes files with their directories; a name that ends in a slash is an
@@ -163,6 +172,26 @@ func write(t *testing.T, dir string, files map[string]string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(data), 0o644))
 	}
+}
+
+// overwrite writes data at an offset of a file, which it makes if need be.
+func overwrite(path string, at int64, data string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte(data), at)
+	return errors.Join(err, f.Close())
+}
+
+// appendTo adds bytes to a file.
+func appendTo(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 // needRoot skips what only root can set up.

@@ -125,12 +125,7 @@ func TestFileGrowsBeforeItIsRead(t *testing.T) {
 func TestFileChangesWhileItIsRead(t *testing.T) {
 	change := map[string]func(path string, n byte) error{
 		"content": func(path string, n byte) error {
-			f, err := os.OpenFile(path, os.O_WRONLY, 0)
-			if err != nil {
-				return err
-			}
-			_, err = f.WriteAt([]byte{n}, 5)
-			return errors.Join(err, f.Close())
+			return overwrite(path, 5, string(rune(n)))
 		},
 		"shrinks": func(path string, n byte) error { return os.Truncate(path, 2<<20-int64(n)) },
 		"mode":    func(path string, n byte) error { return os.Chmod(path, 0o600+os.FileMode(n)) },

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -212,20 +211,13 @@ func (w *worker) database(d *directory, u *unit, group *linked) {
 }
 
 // linked leaves a file with several names to whoever has read it under another.
-func (w *worker) linked(p *part) bool {
+func (w *worker) linked(p *part) (done bool) {
 	st, err := p.dir.fd.look(p.e.entry.Name)
 	if err != nil {
 		return false // the read will tell
 	}
-	group, first := w.links.claim(p.dir, p.e, &st)
-	if group == nil || first {
-		p.group = group
-		return false
-	}
-	if group = w.links.wait(group, p.dir, p.e); group != nil {
-		w.takeLink(group, p.dir, p.e)
-	}
-	return true
+	p.group, done = w.claimed(p.dir, p.e, &st)
+	return done
 }
 
 // readDatabase reads the parts until all were as they were at one moment.
@@ -253,46 +245,6 @@ func (w *worker) readDatabase(parts []*part) error {
 	return nil
 }
 
-// A checkpointLock keeps SQLite from moving the log into the database. It is taken on
-// the shared memory, as a reader's that uses only the database: WAL_READ_LOCK(0).
-type checkpointLock struct {
-	fd   int // of the shared memory; -1: there is none
-	held bool
-}
-
-// openLock opens the lock of a database.
-func openLock(db *part) *checkpointLock {
-	fd, err := db.dir.fd.open(db.e.entry.Name+shmSuffix, 0)
-	if err != nil {
-		fd = -1
-	}
-	return &checkpointLock{fd: fd}
-}
-
-// take takes the lock, if the file system has locks and a checkpoint that is under
-// way soon ends. After a checkpoint there is a moment without one, however much is
-// written.
-func (l *checkpointLock) take() {
-	const readLock0 = 123 // the byte that stands for it
-	const looks, pause = 500, 200 * time.Microsecond
-	for i := 0; l.fd >= 0 && !l.held && i < looks; i++ {
-		if i > 0 {
-			time.Sleep(pause)
-		}
-		lock := unix.Flock_t{Type: unix.F_RDLCK, Start: readLock0, Len: 1}
-		err := unix.FcntlFlock(uintptr(l.fd), unix.F_OFD_SETLK, &lock)
-		if l.held = err == nil; !l.held && err != unix.EAGAIN && err != unix.EACCES {
-			return
-		}
-	}
-}
-
-func (l *checkpointLock) close() {
-	if l.fd >= 0 {
-		_ = unix.Close(l.fd)
-	}
-}
-
 // readParts is one try.
 func (w *worker) readParts(parts []*part) (whole bool, err error) {
 	name := parts[0].e.entry.Name
@@ -311,7 +263,7 @@ func (w *worker) readParts(parts []*part) (whole bool, err error) {
 			return false, err
 		}
 	}
-	shows := settledBefore(&parts[0].st, time.Now(), parts[0].dir.fd.fine)
+	shows := settledNow(&parts[0].st, parts[0].dir.fd.fine)
 	defer func() {
 		for _, p := range parts {
 			if p.log >= 0 {
@@ -334,9 +286,7 @@ func (w *worker) readParts(parts []*part) (whole bool, err error) {
 	// The database last: what held it still held the others.
 	whole = shows
 	for _, p := range slices.Backward(parts) {
-		if held, err := w.partHeld(parts[0], p); err != nil || !held {
-			whole = false
-		}
+		whole = w.partHeld(parts[0], p) && whole
 	}
 	return whole, nil
 }
@@ -370,44 +320,39 @@ func (w *worker) readPart(p *part) error {
 			_ = unix.Close(fd)
 		}
 	}()
-	in := &fileReader{fd: fd, left: p.st.Size, path: p.dir.pathOf(p.e), file: &p.foundFile, walker: w.walker}
-	blob, err := cas.WriteBlob(w.ctx, w.w, cas.Files, in)
+	got, err := w.storeBlob(&p.foundFile, fd, p.st.Size)
 	if err != nil {
-		if in.err == nil {
-			w.cancel(fmt.Errorf("store %s: %w", tree.Quote(in.path), err))
-		}
 		return err
 	}
 	if p.xattrs, err = w.xattrs(fd); err != nil {
 		return err
 	}
-	p.hash = blob.Hash
 	if p.suffix == walSuffix {
-		p.log, p.head = fd, in.got.head
+		p.log, p.head = fd, got.head
 	}
-	if blob.Size != p.st.Size {
-		p.st.Size, p.st.Ino = blob.Size, 0 // it was cut meanwhile, and is what no look has seen
+	if got.size != p.st.Size {
+		p.st.Size, p.st.Ino = got.size, 0 // it was cut meanwhile, and is what no look has seen
 	}
 	return nil
 }
 
 // partHeld looks whether a part is what it was when it was looked at.
-func (w *worker) partHeld(db, p *part) (bool, error) {
+func (w *worker) partHeld(db, p *part) bool {
 	now, there, err := w.lookAtPart(db.e.entry.Name, p)
 	switch {
 	case err != nil:
-		return false, err
+		return false
 	case !p.listed:
 		// Either it is not wanted, or it came while the others were read: the database
 		// is whole without it unless it was changed since the listing.
-		return p.there || !there || settledBefore(&db.st, p.dir.since, false), nil
+		return p.there || !there || settledBefore(&db.st, p.dir.since, false)
 	case there != p.there:
-		return false, nil
+		return false
 	case !there || unchangedSince(&p.st, &now):
-		return true, nil
+		return true
 	case p.log >= 0 && now.Ino == p.st.Ino && now.Dev == p.st.Dev && now.Size >= p.st.Size && len(p.head) == walHeader && bytes.Equal(readAt(p.log, 0, walHeader, nil), p.head):
 		p.held = grew
-		return true, nil
+		return true
 	}
-	return false, nil
+	return false
 }

@@ -137,14 +137,8 @@ func TestDatabaseFiles(t *testing.T) {
 	})
 	require.NoError(t, os.Link(filepath.Join(ws, "app.db"), filepath.Join(ws, "zz.db")))
 	for _, workers := range []int{1, 4} {
-		root, err := openRoot(ws)
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		defer cancel(nil)
 		m := newMemory()
-		w := newWalker(ctx, cancel, m)
-		w.opt.Files = rules(t)
-		got, err := w.run(root, workers)
+		got, err := captureWith(t, ws, m, workers, func(*walker) {})
 		require.NoError(t, err)
 		all := m.entries(t, got)
 		require.Equal(t, []Omission{
@@ -178,14 +172,6 @@ func TestDatabaseFiles(t *testing.T) {
 // TestDatabaseAtOneMoment: a database that is changed when a file of it was read, and
 // which of the changes matter.
 func TestDatabaseAtOneMoment(t *testing.T) {
-	overwrite := func(ws, name string, at int64, data string) error {
-		f, err := os.OpenFile(filepath.Join(ws, name), os.O_WRONLY|os.O_CREATE, 0o644)
-		if err != nil {
-			return err
-		}
-		_, err = f.WriteAt([]byte(data), at)
-		return errors.Join(err, f.Close())
-	}
 	wal := strings.Repeat("h", walHeader) + strings.Repeat("f", 200)
 	tests := map[string]struct {
 		files  map[string]string
@@ -200,12 +186,12 @@ func TestDatabaseAtOneMoment(t *testing.T) {
 		},
 		"frames of the last round are written over": {
 			map[string]string{"db": header("1"), "db-wal": wal},
-			func(ws string, n int) error { return overwrite(ws, "db-wal", walHeader+100, fmt.Sprint(n)) },
+			func(ws string, n int) error { return overwrite(ws+"/db-wal", walHeader+100, fmt.Sprint(n)) },
 			map[string]string{"db": header("1"), "db-wal": wal[:walHeader+100] + "1" + wal[walHeader+101:]}, 1,
 		},
 		"the log begins anew": {
 			map[string]string{"db": header("1"), "db-wal": wal},
-			func(ws string, n int) error { return overwrite(ws, "db-wal", 8, fmt.Sprint(n)) }, nil, 0,
+			func(ws string, n int) error { return overwrite(ws+"/db-wal", 8, fmt.Sprint(n)) }, nil, 0,
 		},
 		"the log is cut": {
 			map[string]string{"db": header("1"), "db-wal": wal},
@@ -213,7 +199,7 @@ func TestDatabaseAtOneMoment(t *testing.T) {
 		},
 		"the database changes": {
 			map[string]string{"db": header("1"), "db-wal": wal},
-			func(ws string, n int) error { return overwrite(ws, "db", 16, fmt.Sprint(n)) }, nil, 0,
+			func(ws string, n int) error { return overwrite(ws+"/db", 16, fmt.Sprint(n)) }, nil, 0,
 		},
 		"the database changes once": {
 			map[string]string{"db": header("1"), "db-wal": wal},
@@ -221,13 +207,13 @@ func TestDatabaseAtOneMoment(t *testing.T) {
 				if n > 1 {
 					return nil
 				}
-				return overwrite(ws, "db", 16, "2")
+				return overwrite(ws+"/db", 16, "2")
 			},
 			map[string]string{"db": header("2"), "db-wal": wal}, 0,
 		},
 		"the journal changes": {
 			map[string]string{"db": header("1"), "db-journal": "j"},
-			func(ws string, n int) error { return overwrite(ws, "db-journal", 0, fmt.Sprint(n)) }, nil, 0,
+			func(ws string, n int) error { return overwrite(ws+"/db-journal", 0, fmt.Sprint(n)) }, nil, 0,
 		},
 		"the journal vanishes with the change": {
 			map[string]string{"db": header("1"), "db-journal": "j"},
@@ -235,14 +221,14 @@ func TestDatabaseAtOneMoment(t *testing.T) {
 				if n > 1 {
 					return nil
 				}
-				return errors.Join(overwrite(ws, "db", 16, "2"), os.Remove(filepath.Join(ws, "db-journal")))
+				return errors.Join(overwrite(ws+"/db", 16, "2"), os.Remove(filepath.Join(ws, "db-journal")))
 			},
 			map[string]string{"db": header("2")}, 0,
 		},
 		"a journal comes and stays": {
 			map[string]string{"db": header(strings.Repeat("1", 2<<20))},
 			func(ws string, n int) error {
-				return errors.Join(overwrite(ws, "db-journal", 0, fmt.Sprint(n)), overwrite(ws, "db", 16, fmt.Sprint(n)))
+				return errors.Join(overwrite(ws+"/db-journal", 0, fmt.Sprint(n)), overwrite(ws+"/db", 16, fmt.Sprint(n)))
 			}, nil, 0,
 		},
 		"a log comes after the listing, and the database changes": {
@@ -251,13 +237,13 @@ func TestDatabaseAtOneMoment(t *testing.T) {
 				if n > 1 {
 					return nil
 				}
-				return errors.Join(overwrite(ws, "db-wal", 0, wal), overwrite(ws, "db", 16, "2"))
+				return errors.Join(overwrite(ws+"/db-wal", 0, wal), overwrite(ws+"/db", 16, "2"))
 			},
 			map[string]string{"db": header("2" + strings.Repeat("1", 2<<20-1)), "db-wal": wal, "e": "after"}, 0,
 		},
 		"a log comes after the listing, and the database is as it was": {
 			map[string]string{"db": header("1"), "db-shm": "m"},
-			func(ws string, n int) error { return overwrite(ws, "db-wal", 0, wal) },
+			func(ws string, n int) error { return overwrite(ws+"/db-wal", 0, wal) },
 			map[string]string{"db": header("1")}, 0,
 		},
 	}

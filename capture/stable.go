@@ -144,7 +144,7 @@ func (w *worker) readOnce(f *foundFile, again bool, read func(fd int, size int64
 		start, anchored = drop(fd, &f.st)
 	}
 	before := f.st
-	shows := settledBefore(&before, time.Now(), f.dir.fd.fine)
+	shows := settledNow(&before, f.dir.fd.fine)
 	got, err := read(fd, before.Size)
 	if err != nil {
 		if !again && unix.Fstat(fd, &f.st) == nil && kindOf(&f.st) != unix.DT_REG {
@@ -177,13 +177,12 @@ func (w *worker) readOnce(f *foundFile, again bool, read func(fd int, size int64
 // pause waits, if need be, until a change of a file that was looked at must show in
 // its times. It reports whether it did.
 func (w *worker) pause(d *directory, st *unix.Stat_t) bool {
-	now := time.Now()
-	if settledBefore(st, now, d.fd.fine) {
+	if settledNow(st, d.fd.fine) {
 		return false
 	}
 	margin := tickOf(st)
 	// A clock that was set back, or another machine's, is not waited for.
-	wait := min(ctimeOf(st).Add(margin).Sub(now)+time.Millisecond, margin)
+	wait := min(time.Until(ctimeOf(st).Add(margin))+time.Millisecond, margin)
 	select {
 	case <-time.After(wait):
 	case <-w.ctx.Done():
@@ -221,11 +220,11 @@ func fineTimes(fd int) bool {
 
 // tellHeld lists a file that did not hold still and is in the tree.
 func (w *worker) tellHeld(f *foundFile) {
-	switch path := f.dir.pathOf(f.e); f.held {
+	switch f.held {
 	case grew:
-		w.omit(&w.grew, path, "grew: what was appended while it was read")
+		w.omit(&w.grew, f.dir.pathOf(f.e), "grew: what was appended while it was read")
 	case torn:
 		f.e.entry.Flags |= tree.Torn
-		w.omit(&w.torn, path, "torn: changed each time it was read")
+		w.omit(&w.torn, f.dir.pathOf(f.e), "torn: changed each time it was read")
 	}
 }

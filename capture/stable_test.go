@@ -19,16 +19,6 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// appendTo adds bytes to a file.
-func appendTo(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
-}
-
 // TestLog: files that are appended to all the time are saved as they were at some
 // moment: their beginning, up to the end of something that was written.
 func TestLog(t *testing.T) {
@@ -123,16 +113,11 @@ func TestNotOnlyAppended(t *testing.T) {
 					return nil
 				}
 				n++
-				f, err := os.OpenFile(path, os.O_WRONLY, 0)
+				info, err := os.Stat(path)
 				if err != nil {
 					return err
 				}
-				info, err := f.Stat()
-				if err != nil {
-					return err
-				}
-				_, err = f.WriteAt([]byte{n}, at(info.Size()))
-				return errors.Join(err, f.Close(), appendTo(path, bytes.Repeat([]byte{'x'}, 2*edge)))
+				return errors.Join(overwrite(path, at(info.Size()), string(rune(n))), appendTo(path, bytes.Repeat([]byte{'x'}, 2*edge)))
 			}
 			_, err := captureAll(t, ws, m)
 			require.Equal(t, map[string]string{"data": errChanging.Error()}, problems(t, err))
@@ -153,12 +138,7 @@ func TestAllowTorn(t *testing.T) {
 			return nil
 		}
 		n++
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		_, err = f.WriteAt([]byte{n}, 5)
-		return errors.Join(err, f.Close())
+		return overwrite(path, 5, string(rune(n)))
 	}
 	opt := Options{Files: rules(t), AllowTorn: true, SkipUnreadable: true}
 	got, err := Tree(t.Context(), ws, m, opt)
@@ -272,14 +252,7 @@ func TestCoarseTimes(t *testing.T) {
 // captureCoarse captures as on a kernel whose clock moves in ticks.
 func captureCoarse(t *testing.T, dir string, m *memory) Result {
 	t.Helper()
-	root, err := openRoot(dir)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
-	w := newWalker(ctx, cancel, m)
-	w.opt.Files = rules(t)
-	w.fineTimes = func(int) bool { return false }
-	got, err := w.run(root, 2)
+	got, err := captureWith(t, dir, m, 2, func(w *walker) { w.fineTimes = func(int) bool { return false } })
 	require.NoError(t, err)
 	return got
 }

@@ -69,18 +69,14 @@ func check(ctx context.Context, store cas.Store, r *tree.Reader, src Source, lin
 // work looks through directories until none is left.
 func (c *checker) work() {
 	w := &checkWorker{checker: c, times: map[cas.Hash]int{}}
-	for {
-		t, ok := c.tasks.Take(true)
-		if !ok {
-			break
+	c.tasks.Each(func(t checkTask) {
+		if c.ctx.Err() != nil {
+			return
 		}
-		if c.ctx.Err() == nil {
-			if err := w.dir(t); err != nil {
-				c.cancel(err)
-			}
+		if err := w.dir(t); err != nil {
+			c.cancel(err)
 		}
-		c.tasks.Done()
-	}
+	})
 	if err := w.flush(); err != nil {
 		c.cancel(err)
 	}

@@ -103,6 +103,9 @@ func commands(parent string, verbs ...*cli.Command) []*cli.Command {
 				if err := configure(c); err != nil {
 					return err
 				}
+				if err := checkProgress(c.String("progress")); err != nil {
+					return usagef("--progress %w", err)
+				}
 				return v.Action(c)
 			}
 		}

@@ -25,10 +25,7 @@ var gcCommand = &cli.Command{
 
 func gc(c *cli.Context, store *snapshot.Store) error {
 	dry := c.Bool("dry-run")
-	ctx, done, err := watch(c, "objects")
-	if err != nil {
-		return err
-	}
+	ctx, done := watch(c, "objects")
 	res, err := store.GC(ctx, snapshot.GCRequest{DryRun: dry})
 	done()
 	if err != nil {

@@ -24,11 +24,8 @@ const (
 
 // watch shows how far an operation with the returned context is, as --progress says.
 // done ends that; items is what the operation's items are called.
-func watch(c *cli.Context, items string) (ctx context.Context, done func(), err error) {
+func watch(c *cli.Context, items string) (ctx context.Context, done func()) {
 	how := c.String("progress")
-	if err := checkProgress(how); err != nil {
-		return nil, nil, usagef("--progress %w", err)
-	}
 	if how == "auto" && !c.Bool("quiet") && isTerminal(os.Stderr) {
 		how = "on"
 	}
@@ -39,7 +36,7 @@ func watch(c *cli.Context, items string) (ctx context.Context, done func(), err 
 	case "json":
 		show = &jsonLines{w: os.Stderr, verb: verbName(c), start: time.Now()}
 	default:
-		return c.Context, func() {}, nil
+		return c.Context, func() {}
 	}
 	m := &progress.Meter{}
 	stop := make(chan struct{})
@@ -57,7 +54,7 @@ func watch(c *cli.Context, items string) (ctx context.Context, done func(), err 
 			}
 		}
 	})
-	return progress.With(c.Context, m), func() { close(stop); wg.Wait() }, nil
+	return progress.With(c.Context, m), func() { close(stop); wg.Wait() }
 }
 
 func isTerminal(f *os.File) bool {

@@ -39,10 +39,7 @@ type incompleteItem struct {
 
 func restoreFiles(c *cli.Context, store *snapshot.Store) error {
 	ref, dir := c.Args().Get(0), c.Args().Get(1)
-	ctx, done, err := watch(c, "files")
-	if err != nil {
-		return err
-	}
+	ctx, done := watch(c, "files")
 	res, err := store.Restore(ctx, ref, snapshot.RestoreOptions{Dir: dir, Include: rules(c, "include"), Exclude: rules(c, "exclude")})
 	done()
 	if err != nil {

@@ -125,10 +125,7 @@ func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 }
 
 func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error {
-	ctx, done, err := watch(c, "files")
-	if err != nil {
-		return err
-	}
+	ctx, done := watch(c, "files")
 	res, err := store.Save(ctx, opt)
 	done()
 	if err != nil {

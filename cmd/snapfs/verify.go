@@ -30,10 +30,7 @@ type finding struct {
 
 func verify(c *cli.Context, store *snapshot.Store) error {
 	found := 0
-	ctx, done, err := watch(c, "objects")
-	if err != nil {
-		return err
-	}
+	ctx, done := watch(c, "objects")
 	counts, err := store.Verify(ctx, snapshot.VerifyOptions{Ref: c.Args().First(), Data: c.Bool("data")}, func(problem string) error {
 		found++
 		if c.Bool("json") {

@@ -55,6 +55,18 @@ func (s *Stack[T]) Take(wait bool) (next T, ok bool) {
 	return next, true
 }
 
+// Each does tasks until all are done.
+func (s *Stack[T]) Each(do func(T)) {
+	for {
+		t, ok := s.Take(true)
+		if !ok {
+			return
+		}
+		do(t)
+		s.Done()
+	}
+}
+
 // Done says that a task which was taken is over.
 func (s *Stack[T]) Done() {
 	s.mu.Lock()

@@ -1,0 +1,154 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// file restores one file: content, attributes, mode, times.
+func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
+	fd, exact, err := w.create(t, e)
+	if err != nil {
+		return w.at(path, noSpace(err))
+	}
+	defer func() {
+		if cerr := unix.Close(fd); err == nil && cerr != nil {
+			err = w.at(path, noSpace(cerr))
+		}
+	}()
+	if err := w.content(fd, e); err != nil {
+		return w.at(path, noSpace(err))
+	}
+	mode, err := w.setXattrs(fd, path, e)
+	if err != nil {
+		return err
+	}
+	if !exact || !e.XAttrs.IsZero() {
+		err = unix.Fchmod(fd, mode)
+	}
+	if err := errors.Join(err, setTime(fd, "", e)); err != nil {
+		return w.at(path, err)
+	}
+	return nil
+}
+
+// create makes a new file; it never opens an existing one. exact tells that it has
+// its mode already.
+func (w *writer) create(t *target, e *tree.Entry) (fd int, exact bool, err error) {
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err = ignoringEINTR(func() (int, error) { return unix.Openat(t.fd, e.Name, flags, e.Mode) })
+	if err != nil {
+		return -1, false, err
+	}
+	t.note(e.Name)
+	return fd, w.modes.exact(fd, e.Mode), nil
+}
+
+// modes knows with which modes files come into being as they were asked for. The
+// umask, the file system and its mount decide that, for all files of a restore
+// alike; so one of each mode is looked at.
+type modes [tree.MaxMode + 1]atomic.Int32
+
+// exact reports whether a new file that was to have mode does.
+func (m *modes) exact(fd int, mode uint32) bool {
+	const yes, no = 1, 2
+	known := m[mode].Load()
+	if known == 0 {
+		known = no
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err == nil && st.Mode&0o7777 == mode {
+			known = yes
+		}
+		m[mode].Store(known)
+	}
+	return known == yes
+}
+
+// content writes a file's bytes; runs of zeros become holes.
+func (w *writer) content(fd int, e *tree.Entry) error {
+	if blob := (cas.Blob{Hash: e.Hash, Size: int64(e.Size)}); blob.Chunked() {
+		return w.chunks(fd, blob)
+	}
+	data, kept := w.again.take(e.Hash)
+	if !kept {
+		buf := w.bufs.Get().(*[]byte)
+		defer w.bufs.Put(buf)
+		var err error
+		if data, err = w.store.Read(w.ctx, cas.Key{NS: cas.Files, Hash: e.Hash}, (*buf)[:0]); err != nil {
+			return err
+		}
+		*buf = data
+		w.again.keep(e.Hash, data)
+	}
+	if uint64(len(data)) != e.Size {
+		return corrupt("%d bytes where %d were saved", len(data), e.Size)
+	}
+	w.meter.Add(0, int64(len(data)))
+	return writeAt(fd, data, 0)
+}
+
+// chunks writes a file of several chunks, on all processors.
+func (w *writer) chunks(fd int, blob cas.Blob) error {
+	chunks, err := cas.Chunks(w.ctx, w.store, cas.Files, blob)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(w.ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, c := range chunks {
+		if c.Zeros() {
+			w.meter.Add(0, c.Len)
+		}
+		if c.Zeros() || ctx.Err() != nil {
+			continue
+		}
+		group.Go(func() error {
+			buf := w.bufs.Get().(*[]byte)
+			defer w.bufs.Put(buf)
+			data, err := w.store.Read(ctx, cas.Key{NS: cas.Files, Hash: c.Hash}, (*buf)[:0])
+			if err != nil {
+				return err
+			}
+			*buf = data
+			if int64(len(data)) != c.Len {
+				return corrupt("a chunk of %d bytes where %d were saved", len(data), c.Len)
+			}
+			w.meter.Add(0, c.Len)
+			return writeAt(fd, data, c.Off)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return unix.Ftruncate(fd, blob.Size)
+}
+
+// writeAt writes all of data at an offset.
+func writeAt(fd int, data []byte, off int64) error {
+	for len(data) > 0 {
+		n, err := ignoringEINTR(func() (int, error) { return unix.Pwrite(fd, data, off) })
+		if err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		data, off = data[n:], off+int64(n)
+	}
+	return nil
+}
+
+// ignoringEINTR repeats a call that a signal interrupted.
+func ignoringEINTR(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
