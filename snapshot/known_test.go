@@ -3,12 +3,15 @@ package snapshot
 import (
 	"cmp"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/castest"
@@ -165,4 +168,50 @@ func knownFiles(t *testing.T, s *Store) []string {
 	files, err := filepath.Glob(filepath.Join(s.dir, cacheDir, knownDir, "*"))
 	require.NoError(t, err)
 	return files
+}
+
+// TestRemount: a file system that is mounted again under another device's number is
+// not read again.
+func TestRemount(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts a file system")
+	}
+	dir := t.TempDir()
+	image, other, ws := filepath.Join(dir, "image"), filepath.Join(dir, "other"), filepath.Join(dir, "ws")
+	require.NoError(t, os.Mkdir(ws, 0o755))
+	for _, file := range []string{image, other} {
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		require.NoError(t, os.Truncate(file, 16<<20))
+	}
+	command := func(name string, args ...string) string {
+		out, err := exec.Command(name, args...).CombinedOutput()
+		if err != nil {
+			t.Skipf("%s: %v: %s", name, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	mount := func() (device uint64, umount func()) {
+		command("mount", "-o", "loop", image, ws)
+		umount = sync.OnceFunc(func() { require.NoError(t, unix.Unmount(ws, 0)) })
+		t.Cleanup(umount)
+		var st unix.Stat_t
+		require.NoError(t, unix.Stat(ws, &st))
+		return st.Dev, umount
+	}
+	command("mkfs.ext4", "-q", image)
+	first, umount := mount()
+	noiseFile(t, ws+"/a", 1, 200_000)
+	noiseFile(t, ws+"/d/b", 2, 2000)
+	time.Sleep(30 * time.Millisecond)
+	s := newStore(t)
+	save(t, s, ws, "t")
+	umount()
+	taken := command("losetup", "-f", "--show", other) // the first mount's device
+	t.Cleanup(func() { require.NoError(t, exec.Command("losetup", "-d", taken).Run()) })
+	second, umount := mount()
+	defer umount()
+	require.NotEqual(t, first, second)
+	require.Zero(t, readBySave(t, s, SaveOptions{Workspace: ws, Thread: "t"}))
+	noiseFile(t, ws+"/d/b", 3, 1000)
+	require.Equal(t, int64(1000), readBySave(t, s, SaveOptions{Workspace: ws, Thread: "t"}))
 }
