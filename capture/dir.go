@@ -166,7 +166,7 @@ func (w *worker) finish(d *directory) error {
 		return fmt.Errorf("directory %s: %w", tree.Quote(d.path), err)
 	}
 	d.children = nil
-	known, found := w.known.find(&d.st, d.name())
+	known, found := w.recall(d.fd, &d.st, d.name())
 	if !found || known.hash() != root.Hash {
 		w.addTrees(objs...)
 	}
@@ -174,7 +174,7 @@ func (w *worker) finish(d *directory) error {
 		w.root = root
 		return nil
 	}
-	w.see(d.name(), &d.st, d.since, d.fd.fine, root.Hash, d.entry.entry.XAttrs)
+	w.see(d.fd, d.name(), &d.st, d.since, root.Hash, d.entry.entry.XAttrs)
 	if kept == 0 && !d.entry.keep {
 		return nil // only on the way to an include that matched nothing
 	}
@@ -319,13 +319,13 @@ func (w *worker) openSubdir(d *directory, e *child, path string) (sub *directory
 			return nil, nil
 		}
 	}
-	fd.dev, fd.fsRoot, fd.fine = st.Dev, st.Dev != d.fd.dev, d.fd.fine
+	fd.dev, fd.fsRoot, fd.fine, fd.volume = st.Dev, st.Dev != d.fd.dev, d.fd.fine, d.fd.volume
 	if fd.fsRoot {
-		fd.fine = w.fineTimes(fd.fd)
+		fd.fine, fd.volume = w.fineTimes(fd.fd), checksum(path)
 	}
 	w.fill(&e.entry, d.path, &st, tree.Dir)
 	var xattrs cas.Hash
-	if known, ok := w.known.find(&st, e.entry.Name); ok && known.same(&st) {
+	if known, ok := w.recall(fd, &st, e.entry.Name); ok && known.same(&st) {
 		xattrs = known.xattrs()
 	} else if xattrs, err = w.xattrs(fd.fd); err != nil {
 		return nil, err

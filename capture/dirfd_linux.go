@@ -13,8 +13,9 @@ import (
 type dirFD struct {
 	fd     int
 	dev    uint64
-	fsRoot bool // it is the root of its file system
-	fine   bool // each change of a file in it shows in its times: see [fineTimes]
+	fsRoot bool   // it is the root of its file system
+	volume uint32 // checksum of where its file system's root is: see [placeOf]
+	fine   bool   // each change of a file in it shows in its times: see [fineTimes]
 }
 
 func (d *dirFD) close() { _ = unix.Close(d.fd) }

@@ -112,7 +112,7 @@ func (w *worker) fits(size int64) error {
 
 // unchanged takes what the last capture knows of a file that has not changed.
 func (w *worker) unchanged(f *foundFile) bool {
-	known, ok := w.known.find(&f.st, f.e.entry.Name)
+	known, ok := w.recall(f.dir.fd, &f.st, f.e.entry.Name)
 	if !ok || !known.sameContent(&f.st) {
 		return false
 	}
@@ -145,7 +145,7 @@ func (w *worker) settleFile(f *foundFile, ok bool) {
 		w.fill(&f.e.entry, f.dir.path, &f.st, tree.File)
 		f.e.entry.Size, f.e.entry.Hash, f.e.entry.XAttrs = uint64(f.st.Size), f.hash, f.xattrs
 		if f.held == still {
-			w.see(f.e.entry.Name, &f.st, f.dir.since, f.dir.fd.fine, f.hash, f.xattrs)
+			w.see(f.dir.fd, f.e.entry.Name, &f.st, f.dir.since, f.hash, f.xattrs)
 		}
 		w.tellHeld(f)
 		w.meter.Add(1, f.st.Size-f.counted)

@@ -13,9 +13,10 @@ import (
 
 // A Known is what a capture found, by inode number: what did not change since
 // then need not be read. It holds no device numbers, which change when a file system
-// is mounted again; and of the path only a checksum of the last name: some file
-// systems number their files anew with every mount, and those of an image may share
-// all their times. The nil Known knows nothing.
+// is mounted again; several in one workspace are told apart by where their roots are.
+// Of the rest of the path it holds only a checksum of the last name: some file systems
+// number their files anew with every mount, and those of an image may share all their
+// times. The nil Known knows nothing.
 //
 // It is as good as the objects that it names: whoever uses one makes sure that the
 // store still has them.
@@ -31,14 +32,13 @@ type Known struct {
 //	         the binding, hashes of sets of attributes (32 each)
 //	record:  inode number (8), size (8), mtime and ctime in seconds (8, 8) and
 //	         nanoseconds (4, 4), mode (4), uid (4), gid (4),
-//	         number of its set of attributes plus 1 or 0 (4), hash (32),
-//	         CRC32C of its name, 0 for a file with several (4)
+//	         number of its set of attributes plus 1 or 0 (4), hash (32), place (8)
 //	end:     CRC32C of all before (4)
 const (
 	knownMagic   = "SFKN"
-	knownVersion = 2
+	knownVersion = 3
 	knownHeader  = 20
-	recordSize   = 92
+	recordSize   = 96
 )
 
 // untrusted stands for a ctime that equals none.
@@ -106,16 +106,19 @@ func (k *Known) index() {
 	}
 	k.slots = make([]uint32, size)
 	for i := range k.Count() {
-		at := k.slot(k.record(i).ino())
+		at := k.slot(k.record(i).ino(), k.record(i).place())
 		k.slots[at] = uint32(i + 1)
 	}
 }
 
-// slot returns where an inode's number stands or should stand.
-func (k *Known) slot(ino uint64) int {
+// slot returns where the record of an inode and a place stands or should stand.
+func (k *Known) slot(ino, place uint64) int {
 	mask := len(k.slots) - 1
-	at := int(ino*0x9E3779B97F4A7C15>>32) & mask
-	for k.slots[at] != 0 && k.record(int(k.slots[at]-1)).ino() != ino {
+	at := int((ino^place)*0x9E3779B97F4A7C15>>32) & mask
+	for k.slots[at] != 0 {
+		if r := k.record(int(k.slots[at] - 1)); r.ino() == ino && r.place() == place {
+			break
+		}
 		at = (at + 1) & mask
 	}
 	return at
@@ -125,26 +128,38 @@ func (k *Known) record(i int) knownRecord {
 	return knownRecord{k, k.records[i*recordSize:][:recordSize]}
 }
 
-// find returns what is known of an inode of a name.
-func (k *Known) find(st *unix.Stat_t, name string) (r knownRecord, ok bool) {
+// find returns what is known of an inode at a place.
+func (k *Known) find(ino, place uint64) (r knownRecord, ok bool) {
 	if k == nil {
 		return knownRecord{}, false
 	}
-	i := k.slots[k.slot(st.Ino)]
+	i := k.slots[k.slot(ino, place)]
 	if i == 0 {
 		return knownRecord{}, false
 	}
-	r = k.record(int(i - 1))
-	return r, r.uint32(88) == nameSum(st, name)
+	return k.record(int(i - 1)), true
 }
 
-// nameSum is the checksum of a name. A file with several has none: which of them a
-// walk meets first is not the same each time.
-func nameSum(st *unix.Stat_t, name string) uint32 {
-	if kindOf(st) == unix.DT_REG && st.Nlink > 1 {
-		return 0
+// placeOf is where an entry of a directory is, as far as it is kept: checksums of its
+// file system's root in the workspace and of its name. A file with several names has
+// none of these: which of them a walk meets first is not the same each time.
+func placeOf(volume uint32, st *unix.Stat_t, name string) uint64 {
+	place := uint64(volume) << 32
+	if kindOf(st) != unix.DT_REG || st.Nlink < 2 {
+		place |= uint64(checksum(name))
 	}
-	return crc32.Checksum([]byte(name), castagnoli)
+	return place
+}
+
+func checksum(s string) uint32 { return crc32.Checksum([]byte(s), castagnoli) }
+
+// recall returns what the last capture knows of an entry of d. What is of another
+// file system than its directory, as on an overlay of several, is not known.
+func (c *walker) recall(d *dirFD, st *unix.Stat_t, name string) (r knownRecord, ok bool) {
+	if st.Dev != d.dev {
+		return knownRecord{}, false
+	}
+	return c.known.find(st.Ino, placeOf(d.volume, st, name))
 }
 
 // knownRecord is what is known of one inode.
@@ -154,6 +169,7 @@ type knownRecord struct {
 }
 
 func (r knownRecord) ino() uint64         { return binary.LittleEndian.Uint64(r.b) }
+func (r knownRecord) place() uint64       { return binary.LittleEndian.Uint64(r.b[88:]) }
 func (r knownRecord) uint32(i int) uint32 { return binary.LittleEndian.Uint32(r.b[i:]) }
 func (r knownRecord) int64(i int) int64   { return int64(binary.LittleEndian.Uint64(r.b[i:])) }
 func (r knownRecord) hash() cas.Hash      { return cas.Hash(r.b[56:88]) }
@@ -173,13 +189,15 @@ func (r knownRecord) same(st *unix.Stat_t) bool {
 
 // sameContent reports whether a file's content is what it was. A change of mode or
 // owner moves the ctime as a change of content does, which also moves the mtime or
-// puts it back: so where the mode or the owner is another, the mtime is believed.
+// puts it back: so where the mode or the owner is another, the mtime is believed. One
+// of whole seconds is not: that was set before, by who unpacked the file, and all that
+// comes of archives may have the same.
 func (r knownRecord) sameContent(st *unix.Stat_t) bool {
 	if r.uint32(36) == untrusted || r.uint32(40)&unix.S_IFMT != unix.S_IFREG || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return false
 	}
 	meta := r.uint32(40) != st.Mode || r.uint32(44) != st.Uid || r.uint32(48) != st.Gid
-	return r.same(st) || meta && r.sameTime(st)
+	return r.same(st) || meta && r.sameTime(st) && st.Mtim.Nsec != 0
 }
 
 func (r knownRecord) sameTime(st *unix.Stat_t) bool {
@@ -214,13 +232,13 @@ func settledNow(st *unix.Stat_t, fine bool) bool {
 	return fine && st.Ctim.Nsec != 0 || settledBefore(st, time.Now(), false)
 }
 
-// see notes what was found for the next capture. It was looked at after since.
-func (w *worker) see(name string, st *unix.Stat_t, since time.Time, fine bool, hash, xattrs cas.Hash) {
-	if st.Ino == 0 || st.Size < 0 {
+// see notes what was found in d for the next capture. It was looked at after since.
+func (w *worker) see(d *dirFD, name string, st *unix.Stat_t, since time.Time, hash, xattrs cas.Hash) {
+	if st.Ino == 0 || st.Size < 0 || st.Dev != d.dev {
 		return
 	}
 	ctime := uint32(st.Ctim.Nsec)
-	if !settledBefore(st, since, fine) {
+	if !settledBefore(st, since, d.fine) {
 		if kindOf(st) == unix.DT_REG {
 			return
 		}
@@ -233,7 +251,7 @@ func (w *worker) see(name string, st *unix.Stat_t, since time.Time, fine bool, h
 	for _, n := range [...]uint32{uint32(st.Mtim.Nsec), ctime, st.Mode, st.Uid, st.Gid, w.setNumber(xattrs)} {
 		b = le.AppendUint32(b, n)
 	}
-	w.seen = le.AppendUint32(append(b, hash[:]...), nameSum(st, name))
+	w.seen = le.AppendUint64(append(b, hash[:]...), placeOf(d.volume, st, name))
 }
 
 // setNumber numbers a set of attributes, from 1; 0: none.

@@ -48,7 +48,7 @@ func again(t *testing.T, ws string, last Result) (got Result, read int) {
 
 // TestKnown: what is read again after a change.
 func TestKnown(t *testing.T) {
-	old := time.Unix(1.5e9, 123456789)
+	old, archived := time.Unix(1.5e9, 123456789), time.Unix(499162500, 0)
 	sameSize := func(path string) error {
 		return errors.Join(os.WriteFile(path, []byte("TWO"), 0o644), os.Chtimes(path, time.Time{}, old))
 	}
@@ -63,6 +63,11 @@ func TestKnown(t *testing.T) {
 		"owner alone":                    {func(ws string) error { return os.Lchown(ws+"/two", 7, 8) }, 0},
 		"mode and content": {func(ws string) error {
 			return errors.Join(os.WriteFile(ws+"/two", []byte("2 2"), 0o644), os.Chmod(ws+"/two", 0o600))
+		}, 1},
+		// Whoever unpacks archives may set the same mtime for all files.
+		"mode alone, mtime of an archive": {func(ws string) error { return os.Chmod(ws+"/archived", 0o755) }, 1},
+		"replaced by another of the same archive": {func(ws string) error {
+			return errors.Join(os.WriteFile(ws+"/archived", []byte("ONE"), 0o644), os.Chmod(ws+"/archived", 0o755), os.Chtimes(ws+"/archived", time.Time{}, archived))
 		}, 1},
 		"mtime alone":     {func(ws string) error { return os.Chtimes(ws+"/two", time.Time{}, time.Unix(5, 5)) }, 1},
 		"attribute alone": {func(ws string) error { return unix.Setxattr(ws+"/two", "user.a", []byte("1"), 0) }, 1},
@@ -88,9 +93,10 @@ func TestKnown(t *testing.T) {
 				needRoot(t)
 			}
 			ws := t.TempDir()
-			write(t, ws, map[string]string{"two": "two", "dir/large": strings.Repeat("large", 500_000), "dir/sub/x": "x", "empty/": ""})
+			write(t, ws, map[string]string{"two": "two", "archived": "one", "dir/large": strings.Repeat("large", 500_000), "dir/sub/x": "x", "empty/": ""})
 			require.NoError(t, unix.Setxattr(filepath.Join(ws, "dir/sub/x"), "user.b", []byte("2"), 0))
 			require.NoError(t, os.Chtimes(filepath.Join(ws, "two"), time.Time{}, old))
+			require.NoError(t, os.Chtimes(filepath.Join(ws, "archived"), time.Time{}, archived))
 			settle(t, ws)
 			first, err := captureAll(t, ws, newMemory())
 			require.NoError(t, err)
@@ -115,7 +121,7 @@ func TestKnownTick(t *testing.T) {
 	for name, want := range map[string]bool{"old": true, "new": false} {
 		var st unix.Stat_t
 		require.NoError(t, unix.Stat(filepath.Join(ws, name), &st))
-		_, ok := k.find(&st, name)
+		_, ok := k.find(st.Ino, placeOf(0, &st, name))
 		require.Equal(t, want, ok, name)
 	}
 }
@@ -139,15 +145,54 @@ func TestKnownRace(t *testing.T) {
 // systems, does not matter.
 func TestKnownDevice(t *testing.T) {
 	st := unix.Stat_t{Dev: 1, Ino: 2, Size: 3, Mode: unix.S_IFREG | 0o644, Mtim: unix.Timespec{Sec: 1}, Ctim: unix.Timespec{Sec: 1, Nsec: 1}}
+	d := &dirFD{dev: 1, fine: true}
 	w := &worker{walker: newWalker(context.Background(), nil, newMemory())}
-	w.see("a", &st, time.Now(), true, cas.Data.Sum([]byte("x")), cas.Hash{})
-	k := known(t, Result{Known: &Known{records: w.seen}})
-	st.Dev = 99
-	r, ok := k.find(&st, "a")
+	w.see(d, "a", &st, time.Now(), cas.Data.Sum([]byte("x")), cas.Hash{})
+	w.known = known(t, Result{Known: &Known{records: w.seen}})
+	st.Dev, d.dev = 99, 99
+	r, ok := w.recall(d, &st, "a")
 	require.True(t, ok)
 	require.True(t, r.same(&st) && r.sameContent(&st))
-	_, ok = k.find(&st, "b")
+	_, ok = w.recall(d, &st, "b")
 	require.False(t, ok, "files may be numbered anew")
+	_, ok = w.recall(&dirFD{dev: 99, volume: checksum("mount")}, &st, "a")
+	require.False(t, ok, "another file system may use the same numbers")
+	_, ok = w.recall(&dirFD{dev: 98}, &st, "a")
+	require.False(t, ok, "an overlay shows files of several file systems")
+}
+
+// TestKnownMounts: file systems in a workspace may use the same numbers for files of
+// the same names and times.
+func TestKnownMounts(t *testing.T) {
+	ws := t.TempDir()
+	times := map[string]unix.Timespec{}
+	for _, name := range []string{"a", "b"} {
+		require.NoError(t, os.Mkdir(filepath.Join(ws, name), 0o755))
+		mountTmpfs(t, filepath.Join(ws, name))
+	}
+	for range 200 { // until both were made in one tick of the kernel's clock
+		for _, name := range []string{"a", "b"} {
+			path := filepath.Join(ws, name, "file")
+			_ = os.Remove(path)
+			require.NoError(t, os.WriteFile(path, []byte(name), 0o644))
+		}
+		var inodes [2]uint64
+		for i, name := range []string{"a", "b"} {
+			var st unix.Stat_t
+			require.NoError(t, unix.Stat(filepath.Join(ws, name, "file"), &st))
+			times[name], inodes[i] = st.Ctim, st.Ino
+		}
+		require.Equal(t, inodes[0], inodes[1])
+		if times["a"] == times["b"] {
+			break
+		}
+	}
+	require.Equal(t, times["a"], times["b"])
+	settle(t, filepath.Join(ws, "b"))
+	first, err := captureAll(t, ws, newMemory())
+	require.NoError(t, err)
+	_, read := again(t, ws, first)
+	require.Zero(t, read)
 }
 
 // TestKnownTrees: an object that is known is not made anew; one of a directory that
@@ -197,7 +242,7 @@ func TestDecodeKnown(t *testing.T) {
 	}
 	var nothing *Known
 	require.Zero(t, nothing.Count())
-	_, ok := nothing.find(&unix.Stat_t{Ino: 1}, "")
+	_, ok := nothing.find(1, 0)
 	require.False(t, ok)
 }
 
@@ -211,8 +256,11 @@ func FuzzDecodeKnown(f *testing.F) {
 			return
 		}
 		for i := range k.Count() {
-			r, _ := k.find(&unix.Stat_t{Ino: k.record(i).ino()}, "")
-			require.Equal(t, k.record(i).ino(), r.ino())
+			want := k.record(i)
+			r, ok := k.find(want.ino(), want.place())
+			require.True(t, ok)
+			require.Equal(t, want.ino(), r.ino())
+			require.Equal(t, want.place(), r.place())
 			_ = r.xattrs()
 		}
 	})

@@ -178,23 +178,14 @@ type part struct {
 }
 
 // database captures a database, and settles its files. group is that of its main
-// file, if it was claimed.
+// file, if it was claimed. Else its files are files of their own whatever other names
+// they have: what was read under those is of another moment.
 func (w *worker) database(d *directory, u *unit, group *linked) {
 	parts := []*part{
 		{foundFile: foundFile{dir: d, e: u.db, group: group}, listed: true},
 		{foundFile: foundFile{dir: d, e: u.wal}, suffix: walSuffix, listed: u.wal != nil},
 		{foundFile: foundFile{dir: d, e: u.journal}, suffix: journalSuffix, listed: u.journal != nil},
 	}
-	if group == nil && w.linked(parts[0]) {
-		for _, p := range parts[1:] {
-			if p.listed {
-				w.single(d, p.e)
-			}
-		}
-		return
-	}
-	rest := slices.DeleteFunc(parts[1:], func(p *part) bool { return p.listed && w.linked(p) })
-	parts = parts[:1+len(rest)]
 	err := w.readDatabase(parts)
 	if w.ctx.Err() != nil {
 		return
@@ -208,16 +199,6 @@ func (w *worker) database(d *directory, u *unit, group *linked) {
 		}
 		w.settleFile(&p.foundFile, err == nil && p.there)
 	}
-}
-
-// linked leaves a file with several names to whoever has read it under another.
-func (w *worker) linked(p *part) (done bool) {
-	st, err := p.dir.fd.look(p.e.entry.Name)
-	if err != nil {
-		return false // the read will tell
-	}
-	p.group, done = w.claimed(p.dir, p.e, &st)
-	return done
 }
 
 // readDatabase reads the parts until all were as they were at one moment.

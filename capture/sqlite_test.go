@@ -151,7 +151,7 @@ func TestDatabaseFiles(t *testing.T) {
 		}, sortedKeys(all))
 		require.Equal(t, strings.Repeat("w", 100), m.content(t, all["app.db-wal"]))
 		require.Equal(t, header("x"), m.content(t, all["zz.db"]))
-		require.Equal(t, [][]string{{"app.db", "zz.db"}}, m.links(t, got))
+		require.Empty(t, m.links(t, got), "what is read with its log is no other name's")
 
 		// And of what is known, nothing is read.
 		again := newMemory()
@@ -289,6 +289,26 @@ func TestDatabaseAtOneMoment(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLinkedDatabase: what was read of a database under another name is of another
+// moment than its log.
+func TestLinkedDatabase(t *testing.T) {
+	ws := t.TempDir()
+	write(t, ws, map[string]string{"a/name.db": header("1"), "db/app.db-wal": strings.Repeat("1", 100), "db/app.db-shm": "m"})
+	require.NoError(t, os.Link(ws+"/a/name.db", ws+"/db/app.db"))
+	settle(t, ws)
+	m := newMemory()
+	got, err := captureInOrder(t, ws, m, after("db/", func() {
+		require.NoError(t, overwrite(ws+"/db/app.db", 0, header("2")))
+		require.NoError(t, overwrite(ws+"/db/app.db-wal", 0, strings.Repeat("2", 100)))
+	}))
+	require.NoError(t, err)
+	all := m.entries(t, got)
+	require.Equal(t, header("1"), m.content(t, all["a/name.db"]))
+	require.Equal(t, header("2"), m.content(t, all["db/app.db"]))
+	require.Equal(t, strings.Repeat("2", 100), m.content(t, all["db/app.db-wal"]))
+	again(t, ws, got)
 }
 
 // TestExcludedLog: who does not want a log saved gets the database without it, also

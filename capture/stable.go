@@ -56,14 +56,17 @@ type anchor struct {
 const edge = 64 << 10
 
 // anchorTries is how often an anchor is looked for, between two writes of somebody
-// who does nothing else.
-const anchorTries = 200
+// who does nothing else. Edges are halved each patientTries: short ones are read faster.
+const (
+	anchorTries  = 200
+	patientTries = 25
+)
 
 // drop takes the anchor of an open file and its metadata at that moment.
 func drop(fd int, st *unix.Stat_t) (a anchor, ok bool) {
-	for range anchorTries {
+	for try := range anchorTries {
 		before := *st
-		n := min(before.Size, edge)
+		n := min(before.Size, edge>>(try/patientTries))
 		a.size, a.head, a.tail = before.Size, readAt(fd, 0, n, a.head), readAt(fd, before.Size-n, n, a.tail)
 		if unix.Fstat(fd, st) != nil {
 			break
