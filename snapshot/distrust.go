@@ -55,7 +55,7 @@ func (h *localHolder) loadDistrust() error {
 func (h *localHolder) saveDistrust() error {
 	path := filepath.Join(h.dir, cacheDir, distrustFile)
 	if len(h.distrusted) == 0 {
-		if err := os.Remove(path); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		if err := h.fsys.Remove(path); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 			return err
 		}
 		return nil
@@ -68,7 +68,7 @@ func (h *localHolder) saveDistrust() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, data)
+	return writeFile(h.fsys, path, data)
 }
 
 // Distrust implements [Holder].

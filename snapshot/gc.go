@@ -57,7 +57,7 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 		return GCResult{}, fmt.Errorf("gc: nothing is freed while the index is wrong: %s: %w", problems[0], index.ErrCorrupt)
 	}
 	if !req.DryRun {
-		if err := local.Sweep(h.dir); err != nil {
+		if err := local.Sweep(h.fsys, h.dir); err != nil {
 			return GCResult{}, err
 		}
 	}
@@ -154,7 +154,7 @@ func (h *localHolder) isCondemned(keys []cas.Key, before uint64) []bool {
 func (h *localHolder) adopt(ctx context.Context, id cas.PackID) error {
 	h.places.Lock()
 	defer h.places.Unlock()
-	objects, err := local.Adopt(h.dir, id)
+	objects, err := h.packs.Adopt(id)
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (s *Store) saveKnown(path string, known *capture.Known, cp Checkpoint, poli
 				return err
 			}
 		}
-		return cacheFile(s.dir, path, known.Encode(binding))
+		return cacheFile(s.fsys, s.dir, path, known.Encode(binding))
 	}()
 	if err != nil {
 		s.log.Warn("cannot keep what is known of the workspace: the next save reads all of it", "file", path, "error", err)
@@ -121,7 +121,7 @@ func (s *Store) saveKnown(path string, known *capture.Known, cp Checkpoint, poli
 // makeKnownDir makes room for one more file: the directory, and the place of those
 // whose workspaces are saved no more.
 func (s *Store) makeKnownDir(dir string) error {
-	if err := cacheFolder(s.dir, dir); err != nil {
+	if err := cacheFolder(s.fsys, s.dir, dir); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(dir)
@@ -131,7 +131,7 @@ func (s *Store) makeKnownDir(dir string) error {
 	for _, f := range files {
 		info, err := f.Info()
 		if err == nil && time.Since(info.ModTime()) > knownAge {
-			err = os.Remove(filepath.Join(dir, f.Name()))
+			err = s.fsys.Remove(filepath.Join(dir, f.Name()))
 		}
 		if err != nil && !errors.Is(err, iofs.ErrNotExist) {
 			return err

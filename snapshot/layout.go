@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index/journal"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // Format is the number of the store's format on disk.
@@ -55,13 +56,15 @@ func newStoreInfo() storeInfo {
 
 // Create makes an empty store in dir, which must be missing or empty; where
 // there is one already, it does nothing.
-func Create(dir string) error {
+func Create(dir string) error { return create(disk.OS, dir) }
+
+func create(fsys disk.FS, dir string) error {
 	if _, err := readStoreInfo(dir); err == nil || !errors.Is(err, ErrNoStore) {
 		return err
 	}
 	_, err := os.Stat(dir)
 	made := errors.Is(err, iofs.ErrNotExist)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeAll(fsys, dir); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
 	// Others may create it at the same moment: the lock decides who does.
@@ -73,8 +76,31 @@ func Create(dir string) error {
 	if _, err := readStoreInfo(dir); err == nil || !errors.Is(err, ErrNoStore) {
 		return err
 	}
-	if err := fillStore(dir); err != nil {
+	if err := fillStore(fsys, dir); err != nil {
 		return errors.Join(err, unmakeStore(dir, made))
+	}
+	return nil
+}
+
+// makeAll makes a directory and those above it, durably.
+func makeAll(fsys disk.FS, dir string) error {
+	above := filepath.Dir(dir)
+	err := fsys.Mkdir(dir, 0o700)
+	if errors.Is(err, iofs.ErrNotExist) && above != dir {
+		if err = makeAll(fsys, above); err == nil {
+			err = fsys.Mkdir(dir, 0o700)
+		}
+	}
+	if errors.Is(err, iofs.ErrExist) {
+		if info, serr := os.Stat(dir); serr == nil && info.IsDir() {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(above); err != nil && !errors.Is(err, iofs.ErrPermission) { // it may be written to and not read
+		return err
 	}
 	return nil
 }
@@ -93,21 +119,21 @@ func unmakeStore(dir string, all bool) error {
 
 // fillStore makes an empty store of a directory; the file that says that it is one
 // comes last.
-func fillStore(dir string) error {
+func fillStore(fsys disk.FS, dir string) error {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
 	if err := local.CheckSpace(dir); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
-	if err := local.Create(dir); err != nil {
+	if err := local.Create(fsys, dir); err != nil {
 		return err
 	}
-	if err := makeDirs(dir); err != nil {
+	if err := makeDirs(fsys, dir); err != nil {
 		return err
 	}
 	// With its first file: from now on a store without a journal has lost it.
-	j, err := journal.Open(filepath.Join(dir, journalDir), journal.Options{})
+	j, err := journal.Open(filepath.Join(dir, journalDir), journal.Options{FS: fsys})
 	if err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
@@ -118,14 +144,14 @@ func fillStore(dir string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, storeFile), append(data, '\n'))
+	return writeFile(fsys, filepath.Join(dir, storeFile), append(data, '\n'))
 }
 
 // makeDirs makes the directories that hold nothing of the store's own: a copy of
 // the rest is a whole store.
-func makeDirs(dir string) error {
+func makeDirs(fsys disk.FS, dir string) error {
 	for _, d := range []string{"tmp", indexDir, cacheDir} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil && !errors.Is(err, iofs.ErrExist) && !errors.Is(err, unix.EROFS) {
+		if err := fsys.Mkdir(filepath.Join(dir, d), 0o700); err != nil && !errors.Is(err, iofs.ErrExist) && !errors.Is(err, unix.EROFS) {
 			return fmt.Errorf("open store %s: %w", quoted(dir), err)
 		}
 	}
@@ -191,27 +217,23 @@ func noStore(dir string) error {
 }
 
 // writeFile replaces a small file atomically and durably.
-func writeFile(path string, data []byte) error {
-	if err := replace(path, data, (*os.File).Sync); err != nil {
+func writeFile(fsys disk.FS, path string, data []byte) error {
+	if err := replace(fsys, path, data, disk.File.Sync); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return fsys.SyncDir(filepath.Dir(path))
 }
 
 // cacheFile replaces a file of the cache of the store in dir atomically. After a
 // crash of the machine it may be damaged or gone.
-func cacheFile(dir, path string, data []byte) error {
-	return replace(path, data, func(f *os.File) error { return local.Own(f.Name(), dir) })
+func cacheFile(fsys disk.FS, dir, path string, data []byte) error {
+	return replace(fsys, path, data, func(f disk.File) error { return local.Own(f.Name(), dir) })
 }
 
 // replace writes a file beside path, has finish do what is left, and renames it.
-func replace(path string, data []byte, finish func(*os.File) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+func replace(fsys disk.FS, path string, data []byte, finish func(disk.File) error) error {
+	beside := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-"+rand.Text())
+	f, err := fsys.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -221,24 +243,24 @@ func replace(path string, data []byte, finish func(*os.File) error) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = fsys.Rename(beside, path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name())
+		_ = fsys.Remove(beside)
 	}
 	return err
 }
 
 // cacheFolder makes a folder in the cache of the store in dir, and the cache if
 // somebody has removed it.
-func cacheFolder(dir, path string) error {
-	err := os.Mkdir(path, 0o700)
+func cacheFolder(fsys disk.FS, dir, path string) error {
+	err := fsys.Mkdir(path, 0o700)
 	if errors.Is(err, iofs.ErrExist) {
 		return nil
 	}
 	if above := filepath.Dir(path); errors.Is(err, iofs.ErrNotExist) && above != dir {
-		if err = cacheFolder(dir, above); err == nil {
-			err = os.Mkdir(path, 0o700)
+		if err = cacheFolder(fsys, dir, above); err == nil {
+			err = fsys.Mkdir(path, 0o700)
 		}
 	}
 	if err == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/snapfs/snapfs/cas/memory"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/index/badger"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // defaultOrg is the organization of everything until tokens say otherwise.
@@ -34,6 +35,7 @@ const notifyWait = time.Second
 // Lock order: collecting, places, mu. The index is called without mu.
 type localHolder struct {
 	dir   string
+	fsys  disk.FS
 	info  storeInfo
 	lock  *storeLock
 	index index.Index
@@ -60,12 +62,13 @@ type localHolder struct {
 
 // openLocal takes the lock and opens the index, replaying or rebuilding it if
 // the last holder did not end cleanly.
-func openLocal(ctx context.Context, dir, verb string, log *slog.Logger) (h *localHolder, err error) {
+func openLocal(ctx context.Context, dir string, opt Options) (h *localHolder, err error) {
+	fsys, log := disk.Or(opt.fsys), opt.Logger
 	info, err := readStoreInfo(dir)
 	if err != nil {
 		return nil, err
 	}
-	lock, err := acquire(dir, verb)
+	lock, err := acquire(dir, opt.Verb)
 	if err != nil {
 		return nil, err
 	}
@@ -74,15 +77,15 @@ func openLocal(ctx context.Context, dir, verb string, log *slog.Logger) (h *loca
 			lock.release()
 		}
 	}()
-	if err := makeDirs(dir); err != nil {
+	if err := makeDirs(fsys, dir); err != nil {
 		return nil, err
 	}
-	if err := local.Sweep(dir); err != nil && !errors.Is(err, iofs.ErrPermission) {
+	if err := local.Sweep(fsys, dir); err != nil && !errors.Is(err, iofs.ErrPermission) {
 		return nil, err
 	}
 	h = newHolder(log)
-	h.dir, h.info, h.lock = dir, info, lock
-	h.packs = local.New(dir, readOnly{h}, local.Options{Places: placesCache, Damaged: h.found})
+	h.dir, h.fsys, h.info, h.lock = dir, fsys, info, lock
+	h.packs = local.New(dir, readOnly{h}, local.Options{Places: placesCache, Damaged: h.found, FS: fsys})
 	h.objects = h.packs
 	full := local.CheckSpace(dir)
 	if full != nil {
@@ -96,6 +99,8 @@ func openLocal(ctx context.Context, dir, verb string, log *slog.Logger) (h *loca
 		Existing: true,
 		InMemory: errors.Is(full, cas.ErrNoSpace),
 		Logger:   log,
+		FS:       fsys,
+		BootID:   opt.bootID,
 	})
 	if errors.Is(err, index.ErrCorrupt) {
 		err = WithHint(err, "put the journal back as it was; if an older one was put there on purpose, delete %s", quoted(filepath.Join(dir, indexDir)))

@@ -220,7 +220,7 @@ func (s *localSession) Close() error {
 		s.mu.Unlock()
 		if s.h.packs != nil {
 			// A process that was killed left its pack; others are locked.
-			if err := local.Sweep(s.h.dir); err != nil {
+			if err := local.Sweep(s.h.fsys, s.h.dir); err != nil {
 				s.h.log.Warn("cannot sweep unfinished packs", "error", err)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/disk"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -35,6 +36,9 @@ type Options struct {
 	// Now tells the time that is noted in checkpoints and artifacts; nil:
 	// [time.Now]. What is newer than what never depends on it.
 	Now func() time.Time
+
+	fsys   disk.FS // nil: the operating system's
+	bootID string  // of the running boot; empty: the kernel's
 }
 
 // A Store saves and restores checkpoints. Its methods may be called
@@ -42,6 +46,7 @@ type Options struct {
 // its rights.
 type Store struct {
 	dir    string
+	fsys   disk.FS
 	holder Holder
 	blobs  cas.Store
 	trees  *tree.Reader
@@ -64,11 +69,11 @@ func Open(ctx context.Context, dir string, opt Options) (*Store, error) {
 		opt.Verb = "snapfs"
 	}
 	if opt.Create {
-		if err := Create(dir); err != nil {
+		if err := create(disk.Or(opt.fsys), dir); err != nil {
 			return nil, err
 		}
 	}
-	h, err := openLocal(ctx, dir, opt.Verb, opt.Logger)
+	h, err := openLocal(ctx, dir, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +100,7 @@ func New(dir string, holder Holder, opt Options) *Store {
 			}
 		}})
 	}
-	return &Store{dir: dir, holder: holder, blobs: blobs, trees: tree.NewReader(blobs, treeCache), log: opt.Logger, now: opt.Now}
+	return &Store{dir: dir, fsys: disk.Or(opt.fsys), holder: holder, blobs: blobs, trees: tree.NewReader(blobs, treeCache), log: opt.Logger, now: opt.Now}
 }
 
 // newWriter begins to add objects in a session. end frees what it takes.
@@ -104,7 +109,7 @@ func (s *Store) newWriter(ctx context.Context, session Session, c local.Compress
 		w, err = s.blobs.NewWriter(ctx)
 		return w, func() { w.Close() }, err
 	}
-	blobs := local.New(s.dir, inSession{s.holder, session}, local.Options{Compression: c})
+	blobs := local.New(s.dir, inSession{s.holder, session}, local.Options{Compression: c, FS: s.fsys})
 	if w, err = blobs.NewWriter(ctx); err != nil {
 		blobs.Close()
 		return nil, nil, err

@@ -66,10 +66,10 @@ func (s *Store) remember(workspace, thread string) {
 		if old, rerr := os.ReadFile(memory); rerr == nil && string(old) == thread {
 			return
 		}
-		err = cacheFolder(s.dir, filepath.Dir(memory))
+		err = cacheFolder(s.fsys, s.dir, filepath.Dir(memory))
 	}
 	if err == nil {
-		err = cacheFile(s.dir, memory, []byte(thread))
+		err = cacheFile(s.fsys, s.dir, memory, []byte(thread))
 	}
 	if err != nil {
 		s.log.Warn("cannot remember the workspace's thread", "workspace", workspace, "thread", thread, "error", err)

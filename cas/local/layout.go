@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 const (
@@ -41,19 +42,22 @@ func tmpPath(dir string, id cas.PackID) string {
 }
 
 // Create makes the directories of an empty store in dir.
-func Create(dir string) error {
+func Create(fsys disk.FS, dir string) error {
 	for _, d := range []string{packsDir, tmpDir} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			return fmt.Errorf("create store: %w", err)
+		if err := fsys.Mkdir(filepath.Join(dir, d), 0o700); err != nil && !errors.Is(err, iofs.ErrExist) {
+			return fmt.Errorf("create store: %w", noSpace(err))
 		}
 	}
-	return syncDir(dir)
+	if err := fsys.SyncDir(dir); err != nil {
+		return fmt.Errorf("create store: %w", noSpace(err))
+	}
+	return nil
 }
 
 // Adopt moves a closed pack from tmp/ into packs/ for good and returns what it
 // holds. Its bytes must be durable already; its name is when Adopt returns.
-func Adopt(dir string, id cas.PackID) ([]cas.Located, error) {
-	f, err := os.Open(tmpPath(dir, id))
+func (s *Store) Adopt(id cas.PackID) ([]cas.Located, error) {
+	f, err := os.Open(tmpPath(s.dir, id))
 	if err != nil {
 		return nil, fmt.Errorf("adopt pack: %w", err)
 	}
@@ -62,21 +66,41 @@ func Adopt(dir string, id cas.PackID) ([]cas.Located, error) {
 	if err != nil {
 		return nil, err
 	}
-	to := packPath(dir, id)
-	parent := filepath.Dir(to)
-	if err := os.Mkdir(parent, 0o700); err == nil {
-		if err := errors.Join(Own(parent, dir), syncDir(filepath.Dir(parent))); err != nil {
-			return nil, err
-		}
-	} else if errors.Is(err, iofs.ErrNotExist) { // a store is made with it
-		return nil, fmt.Errorf("adopt pack: the store's directory %s is gone: %w", packsDir, cas.ErrCorrupt)
-	} else if !errors.Is(err, iofs.ErrExist) {
+	to := packPath(s.dir, id)
+	if err := s.makeShard(filepath.Dir(to)); err != nil {
 		return nil, fmt.Errorf("adopt pack: %w", noSpace(err))
 	}
-	if err := os.Rename(f.Name(), to); err != nil {
+	if err := s.fsys.Rename(f.Name(), to); err != nil {
 		return nil, fmt.Errorf("adopt pack: %w", noSpace(err))
 	}
-	return objects, syncDir(parent)
+	if err := s.fsys.SyncDir(filepath.Dir(to)); err != nil {
+		return nil, fmt.Errorf("adopt pack: %w", noSpace(err))
+	}
+	return objects, nil
+}
+
+// makeShard makes one of the directories of packs/. That it is there does not say that
+// its name is durable: whoever made it may have been killed before.
+func (s *Store) makeShard(path string) error {
+	s.sharding.Lock()
+	defer s.sharding.Unlock()
+	if s.shards[path] {
+		return nil
+	}
+	err := s.fsys.Mkdir(path, 0o700)
+	switch {
+	case err == nil:
+		err = Own(path, s.dir)
+	case errors.Is(err, iofs.ErrExist):
+		err = nil
+	case errors.Is(err, iofs.ErrNotExist): // a store is made with it
+		err = fmt.Errorf("the store's directory %s is gone: %w", packsDir, cas.ErrCorrupt)
+	}
+	if err == nil {
+		err = s.fsys.SyncDir(filepath.Dir(path))
+	}
+	s.shards[path] = err == nil
+	return err
 }
 
 // Packs yields the ids of all packs of the store in dir.
@@ -186,7 +210,7 @@ func scan(f *os.File, id cas.PackID) ([]cas.Located, error) {
 }
 
 // Sweep removes the unfinished packs that no living writer holds.
-func Sweep(dir string) error {
+func Sweep(fsys disk.FS, dir string) error {
 	tmp := filepath.Join(dir, tmpDir)
 	files, err := os.ReadDir(tmp)
 	if err != nil {
@@ -198,7 +222,7 @@ func Sweep(dir string) error {
 			continue // taken over or swept meanwhile
 		}
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			err = os.Remove(f.Name())
+			err = fsys.Remove(f.Name())
 		}
 		f.Close()
 		if err != nil && !errors.Is(err, iofs.ErrNotExist) {
@@ -267,17 +291,4 @@ func Own(path, dir string) error {
 		return nil
 	}
 	return os.Lchown(path, int(st.Uid), int(st.Gid))
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/castest"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // memIndex is the smallest Index.
@@ -44,7 +45,7 @@ func (m *memIndex) Have(ctx context.Context, keys []cas.Key) ([]bool, error) {
 }
 
 func (m *memIndex) AddPack(_ context.Context, id cas.PackID) error {
-	objects, err := Adopt(m.dir, id)
+	objects, err := New(m.dir, m, Options{}).Adopt(id)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, o := range objects {
@@ -58,7 +59,7 @@ func (m *memIndex) AddPack(_ context.Context, id cas.PackID) error {
 func newStore(t *testing.T, opt Options) (*Store, *memIndex) {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, Create(dir))
+	require.NoError(t, Create(disk.OS, dir))
 	index := &memIndex{dir: dir, at: map[cas.Key]cas.Location{}}
 	s := New(dir, index, opt)
 	t.Cleanup(func() {
@@ -162,7 +163,7 @@ func TestPacksRotate(t *testing.T) {
 func TestDamageIsFound(t *testing.T) {
 	for _, opt := range []Options{{}, {Compression: Off}} {
 		dir := t.TempDir()
-		require.NoError(t, Create(dir))
+		require.NoError(t, Create(disk.OS, dir))
 		index := &memIndex{dir: dir, at: map[cas.Key]cas.Location{}}
 		s := New(dir, index, opt)
 		o := cas.NewObject(cas.Files, cas.Data, bytes.Repeat([]byte("0123456789"), 200))
@@ -290,7 +291,7 @@ func TestSweepSparesLivingWriters(t *testing.T) {
 	require.NoError(t, w.Put(t.Context(), o))
 	dead := filepath.Join(index.dir, tmpDir, "dead.pack")
 	require.NoError(t, os.WriteFile(dead, []byte("x"), 0o600))
-	require.NoError(t, Sweep(index.dir))
+	require.NoError(t, Sweep(disk.OS, index.dir))
 	require.NoFileExists(t, dead)
 	require.NoError(t, w.Flush(t.Context()))
 	require.NoError(t, w.Close())
@@ -307,7 +308,7 @@ func TestNoSpace(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"))
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	require.NoError(t, Create(dir))
+	require.NoError(t, Create(disk.OS, dir))
 	index := &memIndex{dir: dir, at: map[cas.Key]cas.Location{}}
 	s := New(dir, index, Options{})
 	defer s.Close()

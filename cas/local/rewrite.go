@@ -39,7 +39,7 @@ func (s *Store) Rewrite(ctx context.Context, objects []cas.Located) (moved []cas
 	defer p.f.Close()
 	defer func() {
 		if err != nil {
-			if rerr := os.Remove(p.f.Name()); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+			if rerr := s.fsys.Remove(p.f.Name()); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 				err = errors.Join(err, rerr)
 			}
 		}
@@ -73,12 +73,12 @@ func (s *Store) Rewrite(ctx context.Context, objects []cas.Located) (moved []cas
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	return Adopt(s.dir, p.id)
+	return s.Adopt(p.id)
 }
 
 // RemovePack deletes a pack. Who has it open reads on.
 func (s *Store) RemovePack(id cas.PackID) error {
-	if err := os.Remove(packPath(s.dir, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := s.fsys.Remove(packPath(s.dir, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove pack: %w", err)
 	}
 	s.packs.Remove(id) // after its name: nobody opens it again

@@ -12,6 +12,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // An Index knows where objects lie. Its methods may be called concurrently.
@@ -22,7 +23,7 @@ type Index interface {
 	// Have reports, key by key, whether a writer may rely on the object that
 	// the store has, and need not put it again.
 	Have(ctx context.Context, keys []cas.Key) ([]bool, error)
-	// AddPack takes over a closed and durable pack from tmp/ (see [Adopt]).
+	// AddPack takes over a closed and durable pack from tmp/ (see [Store.Adopt]).
 	// When it returns, the pack's objects can be located, for good.
 	AddPack(ctx context.Context, id cas.PackID) error
 }
@@ -48,6 +49,8 @@ type Options struct {
 	// Places bounds the memory for places of objects that were learned from packs'
 	// footers, in bytes; 0: the index is asked each time.
 	Places int
+	// FS changes the packs' files; nil: the operating system's.
+	FS disk.FS
 }
 
 // openPacks is how many packs a store keeps open for reading.
@@ -59,9 +62,13 @@ type Store struct {
 	dir   string
 	index Index
 	opt   Options
+	fsys  disk.FS
 	packs *lru.Cache[cas.PackID, *pack]
 	known places
 	bufs  sync.Pool // *[]byte: encoded records on their way to the decoder
+
+	sharding sync.Mutex
+	shards   map[string]bool // directories of packs whose names are durable
 }
 
 var _ cas.Store = (*Store)(nil)
@@ -73,7 +80,10 @@ func New(dir string, index Index, opt Options) *Store {
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
-	return &Store{dir: dir, index: index, opt: opt, packs: packs, known: places{max: opt.Places}, bufs: sync.Pool{New: func() any { return new([]byte) }}}
+	return &Store{
+		dir: dir, index: index, opt: opt, fsys: disk.Or(opt.FS), packs: packs, known: places{max: opt.Places},
+		bufs: sync.Pool{New: func() any { return new([]byte) }}, shards: map[string]bool{},
+	}
 }
 
 // Close closes the packs. Reads after it open them again.

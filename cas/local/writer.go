@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // flushAt is how many bytes of records are gathered for one write(2);
@@ -242,7 +243,7 @@ func (w *writer) Close() error {
 	_ = w.closing.Wait() // its error was Flush's to report
 	for _, id := range left {
 		// A pack that was handed over is no longer in tmp/.
-		if err := os.Remove(tmpPath(w.store.dir, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := w.store.fsys.Remove(tmpPath(w.store.dir, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove unfinished pack: %w", err)
 		}
 	}
@@ -252,8 +253,8 @@ func (w *writer) Close() error {
 // openPack is a pack being written in tmp/.
 type openPack struct {
 	id      cas.PackID
-	f       *os.File // locked
-	buf     []byte   // records not written yet
+	f       disk.File // locked
+	buf     []byte    // records not written yet
 	written int64
 	synced  int64 // up to here the kernel was told to write back
 	objects []cas.Located
@@ -270,7 +271,7 @@ func (s *Store) createPack(useReserve bool) (*openPack, error) {
 	for {
 		p := &openPack{buf: appendPackHeader(make([]byte, 0, flushAt+recordHeader))}
 		_, _ = rand.Read(p.id[:]) // never fails
-		f, err := os.OpenFile(tmpPath(s.dir, p.id), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		f, err := s.fsys.OpenFile(tmpPath(s.dir, p.id), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("create pack: %w", noSpace(err))
 		}
@@ -292,7 +293,7 @@ func (s *Store) createPack(useReserve bool) (*openPack, error) {
 
 // lockPack takes the lock that keeps a sweep away. A sweep may have been faster
 // and removed the file between its creation and the lock.
-func lockPack(f *os.File) (swept bool, err error) {
+func lockPack(f disk.File) (swept bool, err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		return false, err
 	}

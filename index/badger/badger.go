@@ -41,6 +41,7 @@ import (
 
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/index/journal"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // Options are for [Open].
@@ -65,6 +66,9 @@ type Options struct {
 	// leaves the directory alone: Badger writes through mapped memory, and on a
 	// full disk that would kill the process.
 	InMemory bool
+	// FS changes the journal's and the mark's files; nil: the operating system's.
+	// Badger changes its own by itself.
+	FS disk.FS
 }
 
 // Index implements [index.Index].
@@ -196,7 +200,7 @@ func (ix *Index) Close() error {
 
 // settle makes what lies in the directory durable and then says so in the mark.
 func (ix *Index) settle() error {
-	if err := syncFiles(ix.dir); err != nil {
+	if err := syncFiles(ix.opt.FS, ix.dir); err != nil {
 		return err
 	}
 	return ix.mark.set(stateClean, ix.opt.BootID, ix.journal.Last(), true)
@@ -221,7 +225,7 @@ func (ix *Index) outdate() error {
 	if _, err := os.Stat(filepath.Join(ix.dir, markName)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	m, err := openMark(ix.dir)
+	m, err := openMark(ix.opt.FS, ix.dir)
 	if err != nil {
 		return err
 	}

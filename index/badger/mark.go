@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // The states of a mark.
@@ -37,7 +39,7 @@ const markName = "mark"
 // It also has the number of an entry that was acknowledged, so that a journal which
 // ends before that is found out even where the database cannot be read.
 type mark struct {
-	f *os.File
+	f disk.File
 
 	mu    sync.Mutex
 	state string // empty: there is no valid mark
@@ -47,15 +49,15 @@ type mark struct {
 
 // openMark opens the directory's mark, or makes an empty one. One that cannot be
 // opened (it belongs to somebody else) is replaced.
-func openMark(dir string) (*mark, error) {
+func openMark(fsys disk.FS, dir string) (*mark, error) {
 	path := filepath.Join(dir, markName)
-	const flags = os.O_RDWR | os.O_CREATE | unix.O_CLOEXEC
-	f, err := os.OpenFile(path, flags, 0o600)
+	const flags = os.O_RDWR | os.O_CREATE
+	f, err := fsys.OpenFile(path, flags, 0o600)
 	if err != nil {
 		if err := os.RemoveAll(path); err != nil {
 			return nil, err
 		}
-		if f, err = os.OpenFile(path, flags, 0o600); err != nil {
+		if f, err = fsys.OpenFile(path, flags, 0o600); err != nil {
 			return nil, err
 		}
 	}
@@ -93,8 +95,8 @@ func (m *mark) set(state, boot string, seq uint64, durable bool) error {
 		return err
 	}
 	if durable {
-		if err := unix.Fdatasync(int(m.f.Fd())); err != nil {
-			return &os.PathError{Op: "fdatasync", Path: m.f.Name(), Err: err}
+		if err := m.f.Datasync(); err != nil {
+			return err
 		}
 	}
 	m.state, m.boot = state, boot
@@ -134,23 +136,23 @@ func bootID() string {
 }
 
 // syncFiles makes all files of dir durable, and then their names.
-func syncFiles(dir string) error {
+func syncFiles(fsys disk.FS, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if e.Type().IsRegular() && e.Name() != markName {
-			if err := syncPath(filepath.Join(dir, e.Name())); err != nil {
+			if err := syncFile(fsys, filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}
 	}
-	return syncPath(dir)
+	return fsys.SyncDir(dir)
 }
 
-func syncPath(path string) error {
-	f, err := os.Open(path)
+func syncFile(fsys disk.FS, path string) error {
+	f, err := fsys.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/index/journal"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // errDistrust: the database is damaged or does not fit the journal, and a
@@ -36,6 +37,7 @@ func Open(ctx context.Context, dir string, opt Options) (*Index, error) {
 	if opt.BootID == "" {
 		opt.BootID = bootID()
 	}
+	opt.FS = disk.Or(opt.FS)
 	ix := &Index{dir: dir, opt: opt}
 	ix.idle.L = &ix.state
 	ix.update = func(fn func(*bdb.Txn) error) error { return ix.db.Update(fn) }
@@ -59,7 +61,7 @@ func (ix *Index) open(ctx context.Context) (err error) {
 	// The journal's lock is the index's too. Under it the database is opened
 	// before the journal is looked at: it knows what was committed.
 	ix.journal, err = journal.Open(ix.opt.Journal, journal.Options{
-		Logger: ix.opt.Logger, Existing: ix.opt.Existing,
+		Logger: ix.opt.Logger, Existing: ix.opt.Existing, FS: ix.opt.FS,
 		Committed: func() (_ uint64, err error) {
 			why, err = ix.attach()
 			if ix.mark != nil {
@@ -96,10 +98,10 @@ func (ix *Index) attach() (why string, err error) {
 	if ix.opt.InMemory {
 		return "it is kept in memory", nil
 	}
-	if err := makeDir(ix.dir); err != nil {
+	if err := makeDir(ix.opt.FS, ix.dir); err != nil {
 		return "", err
 	}
-	if ix.mark, err = openMark(ix.dir); err != nil {
+	if ix.mark, err = openMark(ix.opt.FS, ix.dir); err != nil {
 		return "", err
 	}
 	if ix.opt.Rebuild {
@@ -292,8 +294,8 @@ func closeDB(db *bdb.DB) (err error) {
 	}
 }
 
-func makeDir(dir string) error {
-	err := os.Mkdir(dir, 0o700)
+func makeDir(fsys disk.FS, dir string) error {
+	err := fsys.Mkdir(dir, 0o700)
 	if errors.Is(err, iofs.ErrExist) {
 		return nil
 	}

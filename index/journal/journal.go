@@ -16,7 +16,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // Options are for [Open]; the zero value works.
@@ -43,14 +43,8 @@ type Options struct {
 	Committed func() (uint64, error)
 	// Existing refuses to make a log where there is none: then one was lost.
 	Existing bool
-}
-
-// file is what Append needs of an *os.File; tests put a failing one in its place.
-type file interface {
-	io.Writer
-	io.Closer
-	Truncate(size int64) error
-	Sync() error
+	// FS changes the log's files; nil: the operating system's.
+	FS disk.FS
 }
 
 // A segment is one file of the log.
@@ -67,9 +61,9 @@ type Journal struct {
 
 	mu       sync.Mutex
 	segments []segment
-	f        file   // the last segment
-	size     int64  // its length in whole frames, in bytes
-	last     uint64 // number of the last entry
+	f        disk.File // the last segment
+	size     int64     // its length in whole frames, in bytes
+	last     uint64    // number of the last entry
 	// committed is an entry that there must be.
 	committed uint64
 	cut       int64
@@ -114,7 +108,7 @@ func (j *Journal) Append(ev Event) (Entry, error) {
 }
 
 // write is the commit: one write(2), then one fsync.
-func write(f file, frame []byte) error {
+func write(f disk.File, frame []byte) error {
 	if _, err := f.Write(frame); err != nil {
 		return err
 	}
@@ -135,7 +129,7 @@ func (j *Journal) undo() {
 // durable under its name.
 func (j *Journal) rotate() error {
 	n := len(j.segments) + 1
-	f, seg, err := createSegment(j.dir, n, j.last+1)
+	f, seg, err := j.createSegment(n, j.last+1)
 	if err != nil {
 		return err
 	}
@@ -146,24 +140,24 @@ func (j *Journal) rotate() error {
 	return nil
 }
 
-func createSegment(dir string, n int, first uint64) (*os.File, segment, error) {
-	seg := segment{path: filepath.Join(dir, segmentName(n)), first: first}
-	f, err := os.OpenFile(seg.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND|unix.O_CLOEXEC, 0o600)
+func (j *Journal) createSegment(n int, first uint64) (disk.File, segment, error) {
+	seg := segment{path: filepath.Join(j.dir, segmentName(n)), first: first}
+	f, err := j.opt.FS.OpenFile(seg.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, seg, err
 	}
 	err = func() error {
-		if err := giveToOwner(f, dir); err != nil {
+		if err := giveToOwner(seg.path, j.dir); err != nil {
 			return err
 		}
 		if err := write(f, fileHeader(first)); err != nil {
 			return err
 		}
-		return syncDir(dir)
+		return j.opt.FS.SyncDir(j.dir)
 	}()
 	if err != nil {
 		_ = f.Close()
-		_ = os.Remove(seg.path)
+		_ = j.opt.FS.Remove(seg.path)
 		return nil, seg, err
 	}
 	return f, seg, nil
@@ -204,16 +198,8 @@ func noSpace(err error) error {
 	return err
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // giveToOwner gives a file that root makes in a user's store to that user.
-func giveToOwner(f *os.File, dir string) error {
+func giveToOwner(path, dir string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
@@ -221,5 +207,5 @@ func giveToOwner(f *os.File, dir string) error {
 	if err := unix.Stat(dir, &st); err != nil {
 		return &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	return f.Chown(int(st.Uid), int(st.Gid))
+	return os.Lchown(path, int(st.Uid), int(st.Gid))
 }

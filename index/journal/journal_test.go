@@ -18,6 +18,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 func event(n int) Publish {
@@ -281,7 +282,7 @@ func TestUnknownKeys(t *testing.T) {
 
 // failing is a file whose next operations fail.
 type failing struct {
-	*os.File
+	disk.File
 	write, sync, truncate error
 	short                 int // bytes that reach the file before write fails
 }
@@ -329,7 +330,7 @@ func TestFailedAppend(t *testing.T) {
 			j := open(t, dir, Options{})
 			appendN(t, j, 2)
 			f := test.f
-			f.File = j.f.(*os.File)
+			f.File = j.f
 			j.f = &f
 			_, err := j.Append(event(3))
 			require.Error(t, err)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // Open opens the log in dir, and makes both if they are missing. It fails with
@@ -22,6 +23,7 @@ func Open(dir string, opt Options) (*Journal, error) {
 	if opt.FileSize <= 0 {
 		opt.FileSize = 4 << 20
 	}
+	opt.FS = disk.Or(opt.FS)
 	j := &Journal{dir: dir, opt: opt}
 	if err := j.open(); err != nil {
 		if j.f != nil {
@@ -70,7 +72,7 @@ func (j *Journal) open() error {
 	}
 	if j.f == nil { // none, or one that a crash left without its header
 		n := max(len(names), 1)
-		f, seg, err := createSegment(j.dir, n, j.last+1)
+		f, seg, err := j.createSegment(n, j.last+1)
 		if err != nil {
 			return err
 		}
@@ -102,7 +104,7 @@ func (j *Journal) lockDir() error {
 			return fmt.Errorf("%w: it is missing", index.ErrCorrupt)
 		}
 	}
-	err := os.Mkdir(j.dir, 0o700)
+	err := j.opt.FS.Mkdir(j.dir, 0o700)
 	made := err == nil
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -111,10 +113,10 @@ func (j *Journal) lockDir() error {
 		return err
 	}
 	if made {
-		if err := giveToOwner(j.lock, filepath.Dir(j.dir)); err != nil {
+		if err := giveToOwner(j.dir, filepath.Dir(j.dir)); err != nil {
 			return err
 		}
-		if err := syncDir(filepath.Dir(j.dir)); err != nil {
+		if err := j.opt.FS.SyncDir(filepath.Dir(j.dir)); err != nil {
 			return err
 		}
 	}
@@ -201,7 +203,7 @@ func (j *Journal) openLast() error {
 	if rest := data[end:]; len(rest) > 0 && !unfinished(rest, int64(end)) {
 		return fmt.Errorf("%w: the last entry, %d at byte %d, which may have been acknowledged", index.ErrCorrupt, j.last+1, end)
 	}
-	f, err := os.OpenFile(seg.path, os.O_WRONLY|os.O_APPEND|unix.O_CLOEXEC, 0)
+	f, err := j.opt.FS.OpenFile(seg.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
