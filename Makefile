@@ -6,9 +6,15 @@
 # make bench   saves, restores and the mount beside tar, cp, the disk, git, restic and borg: a Markdown table
 # make soak    the tests again and again, and long fuzzing: about an hour
 
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+
 FUZZTIME ?= 10s
 SOAKTIME ?= 2m
 SOAKRUNS ?= 5
+
+# Every operation of the disk fails or loses power once; prints how many points were tried.
+FAULTS = go test -race -v -timeout=0 -run '^TestEvery' ./snapshot | grep -v '^=== '
 
 .PHONY: build demo test check fuzz bench soak
 
@@ -20,7 +26,8 @@ demo: build
 
 test: check
 	scripts/setup.sh
-	go test -race ./...
+	go test -race -skip '^TestEvery' ./...
+	$(FAULTS)
 
 check:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
@@ -36,5 +43,6 @@ bench:
 	go run ./scripts/bench
 
 soak:
-	SNAPFS_LARGE=1 go test -race -count=$(SOAKRUNS) -timeout=0 ./...
+	SNAPFS_LARGE=1 go test -race -skip '^TestEvery' -count=$(SOAKRUNS) -timeout=0 ./...
+	SNAPFS_LARGE=1 $(FAULTS)
 	FUZZTIME=$(SOAKTIME) scripts/fuzz.sh

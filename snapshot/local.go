@@ -151,9 +151,14 @@ func (h *localHolder) checkSpace() error {
 	return local.CheckSpace(h.dir)
 }
 
-// footers yields what every pack holds, for a rebuild of the index.
+// footers yields what every pack holds, for a rebuild of the index. From then on saves
+// rely on it.
 func (h *localHolder) footers(ctx context.Context) iter.Seq2[[]cas.Located, error] {
 	return func(yield func([]cas.Located, error) bool) {
+		if err := local.SyncNames(h.fsys, h.dir); err != nil && !errors.Is(err, unix.EROFS) {
+			yield(nil, err)
+			return
+		}
 		for id, err := range local.Packs(h.dir) {
 			if err != nil {
 				yield(nil, err)

@@ -269,6 +269,18 @@ func xattrs(t *testing.T, path string) map[string]string {
 	return all
 }
 
+// memoryDir is a temporary directory in memory, where there is such: for tests that make
+// many stores.
+func memoryDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "snapfs-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
 // needRoot skips what only root can set up.
 func needRoot(t *testing.T) {
 	t.Helper()

@@ -103,6 +103,27 @@ func (s *Store) makeShard(path string) error {
 	return err
 }
 
+// SyncNames makes the names of all packs durable. A process that was killed may have
+// left one that is not.
+func SyncNames(fsys disk.FS, dir string) error {
+	top := filepath.Join(dir, packsDir)
+	shards, err := os.ReadDir(top)
+	if err != nil {
+		return fmt.Errorf("sync packs: %w", err)
+	}
+	for _, shard := range shards {
+		if shard.IsDir() {
+			if err := fsys.SyncDir(filepath.Join(top, shard.Name())); err != nil {
+				return fmt.Errorf("sync packs: %w", err)
+			}
+		}
+	}
+	if err := fsys.SyncDir(top); err != nil {
+		return fmt.Errorf("sync packs: %w", err)
+	}
+	return nil
+}
+
 // Packs yields the ids of all packs of the store in dir.
 func Packs(dir string) iter.Seq2[cas.PackID, error] {
 	return func(yield func(cas.PackID, error) bool) {

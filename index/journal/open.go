@@ -208,10 +208,20 @@ func (j *Journal) openLast() error {
 		return err
 	}
 	j.f, j.size = f, int64(end)
-	if rest := int64(len(data) - end); rest > 0 {
-		if err := errors.Join(f.Truncate(j.size), f.Sync()); err != nil {
+	rest := int64(len(data) - end)
+	if rest > 0 {
+		if err := f.Truncate(j.size); err != nil {
 			return fmt.Errorf("cut off an unfinished entry: %w", err)
 		}
+	}
+	// A process that was killed between its write and its fsync has left an entry that
+	// is seen from now on. What follows from it must not outlive it.
+	if rest > 0 || j.last > j.committed {
+		if err := errors.Join(f.Sync(), j.opt.FS.SyncDir(j.dir)); err != nil {
+			return fmt.Errorf("make the last entries durable: %w", err)
+		}
+	}
+	if rest > 0 {
 		j.report(seg.path, j.size, rest)
 	}
 	return nil

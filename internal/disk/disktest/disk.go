@@ -157,6 +157,14 @@ func (d *Disk) Met() string {
 	return d.last
 }
 
+// Restart has the operations after a lost power work again, as if only a process had
+// been killed: all that it wrote is there, and no more durable than before.
+func (d *Disk) Restart() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.down, d.fault, d.last = false, Fault{}, ""
+}
+
 // Ops returns how many operations there were.
 func (d *Disk) Ops() int {
 	d.mu.Lock()

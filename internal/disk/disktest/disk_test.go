@@ -159,4 +159,6 @@ func TestFault(t *testing.T) {
 	require.ErrorIs(t, open(), ErrPowerLost)
 	require.ErrorIs(t, open(), ErrPowerLost)
 	require.ErrorIs(t, d.Mkdir(dir+"/d", 0o700), ErrPowerLost)
+	d.Restart()
+	require.NoError(t, open())
 }
