@@ -14,7 +14,7 @@ SOAKTIME ?= 2m
 SOAKRUNS ?= 5
 
 # Every operation of the disk fails or loses power once; prints how many points were tried.
-FAULTS = go test -race -v -timeout=0 -run '^TestEvery' ./snapshot | grep -v '^=== '
+FAULTS = go test -race -v -timeout=0 -run '^TestEvery' ./snapshot ./index/journal | grep -v '^=== '
 
 .PHONY: build demo test check fuzz bench soak
 

@@ -31,7 +31,7 @@ type GCResult struct {
 // A pack is rewritten when more than a deadShare of its bytes is dead, or, with
 // others alike, when it is smaller than smallPack.
 const (
-	deadShare = 0.15
+	deadShare = 0.12
 	smallPack = 8 << 20
 )
 
@@ -54,7 +54,8 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 		return GCResult{}, fmt.Errorf("gc: check the index: %w", err)
 	}
 	if len(problems) > 0 {
-		return GCResult{}, fmt.Errorf("gc: nothing is freed while the index is wrong: %s: %w", problems[0], index.ErrCorrupt)
+		err := fmt.Errorf("gc: nothing is freed while the index is wrong: %s: %w", problems[0], index.ErrCorrupt)
+		return GCResult{}, WithHint(err, "snapfs repair --reindex makes it anew")
 	}
 	if !req.DryRun {
 		if err := local.Sweep(h.fsys, h.dir); err != nil {

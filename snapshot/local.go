@@ -34,11 +34,13 @@ const notifyWait = time.Second
 //
 // Lock order: collecting, places, mu. The index is called without mu.
 type localHolder struct {
-	dir   string
-	fsys  disk.FS
-	info  storeInfo
-	lock  *storeLock
-	index index.Index
+	dir  string
+	fsys disk.FS
+	info storeInfo
+	// bootID is that of the options.
+	bootID string
+	lock   *storeLock
+	index  index.Index
 	// objects are the store's bytes: packs, or in a store that lives in memory
 	// memory, and the other is nil.
 	objects cas.Store
@@ -84,10 +86,19 @@ func openLocal(ctx context.Context, dir string, opt Options) (h *localHolder, er
 		return nil, err
 	}
 	h = newHolder(log)
-	h.dir, h.fsys, h.info, h.lock = dir, fsys, info, lock
+	h.dir, h.fsys, h.info, h.bootID, h.lock = dir, fsys, info, opt.bootID, lock
 	h.packs = local.New(dir, readOnly{h}, local.Options{Places: placesCache, Damaged: h.found, FS: fsys})
 	h.objects = h.packs
 	full := local.CheckSpace(dir)
+	if opt.reindex != nil {
+		err := full // an index in memory is not asked for
+		if err == nil {
+			err = opt.reindex.prepare(ctx, h)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("make the index of store %s anew: %w", quoted(dir), err)
+		}
+	}
 	if full != nil {
 		log.Warn("the disk is nearly full: the index is kept in memory", "store", dir, "error", full)
 	}
@@ -101,9 +112,10 @@ func openLocal(ctx context.Context, dir string, opt Options) (h *localHolder, er
 		Logger:   log,
 		FS:       fsys,
 		BootID:   opt.bootID,
+		Rebuild:  opt.reindex != nil,
 	})
 	if errors.Is(err, index.ErrCorrupt) {
-		err = WithHint(err, "put the journal back as it was; if an older one was put there on purpose, delete %s", quoted(filepath.Join(dir, indexDir)))
+		err = WithHint(err, "put the journal back as it was, from a backup; or keep what is whole: snapfs repair --reindex")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", quoted(dir), err)
@@ -256,7 +268,16 @@ func collect[From, To any](seq iter.Seq2[From, error], convert func(From) To) ([
 
 // Check implements [Holder].
 func (h *localHolder) Check(ctx context.Context) ([]string, error) {
-	return collect(h.index.Check(ctx), func(s string) string { return s })
+	problems, err := collect(h.index.Check(ctx), func(s string) string { return s })
+	if ix, ok := h.index.(*badger.Index); ok && err == nil {
+		// An index that is whole does not need what was written long ago; the next one may.
+		if jerr := ix.CheckJournal(ctx); errors.Is(jerr, index.ErrCorrupt) {
+			problems = append(problems, jerr.Error())
+		} else {
+			err = jerr
+		}
+	}
+	return problems, err
 }
 
 // Stats implements [Holder].

@@ -37,8 +37,9 @@ type Options struct {
 	// [time.Now]. What is newer than what never depends on it.
 	Now func() time.Time
 
-	fsys   disk.FS // nil: the operating system's
-	bootID string  // of the running boot; empty: the kernel's
+	fsys    disk.FS     // nil: the operating system's
+	bootID  string      // of the running boot; empty: the kernel's
+	reindex *reindexing // makes the index anew; nil: nobody asked for it
 }
 
 // A Store saves and restores checkpoints. Its methods may be called

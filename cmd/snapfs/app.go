@@ -60,7 +60,7 @@ func newApp() *cli.App {
 		},
 		Commands: commands(program,
 			initCommand, saveCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand,
-			diffCommand, forkCommand, renameCommand, deleteCommand, gcCommand, verifyCommand, artifactCommand, conversationCommand,
+			diffCommand, forkCommand, renameCommand, deleteCommand, gcCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand,
 			statsCommand, configCommand, versionCommand, helpCommand,
 		),
 		Writer:                    stdout,
@@ -176,13 +176,18 @@ func openStore(c *cli.Context, create bool) (*snapshot.Store, error) {
 	store, err := client.Open(c.Context, dir, snapshot.Options{Create: create, Verb: verbName(c), Logger: log}, func(held *snapshot.LockedError) {
 		fmt.Fprintf(os.Stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
 	})
+	return store, storeHint(err)
+}
+
+// storeHint says what to do about a store that cannot be opened.
+func storeHint(err error) error {
 	switch {
 	case errors.Is(err, snapshot.ErrNoStore):
-		err = snapshot.WithHint(err, "snapfs save makes one, or name another with --store")
+		return snapshot.WithHint(err, "snapfs save makes one, or name another with --store")
 	case errors.Is(err, iofs.ErrPermission), errors.Is(err, unix.EROFS):
-		err = snapshot.WithHint(err, "a store is its owner's alone, who must be able to write to it: name another with --store")
+		return snapshot.WithHint(err, "a store is its owner's alone, who must be able to write to it: name another with --store")
 	}
-	return store, err
+	return err
 }
 
 // withStore runs a verb on the store. What it did is durable when it returns, so

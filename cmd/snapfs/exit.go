@@ -61,6 +61,7 @@ var exitCodes = []struct {
 	{index.ErrDuplicateID, exitConflict},
 	{index.ErrDuplicateName, exitConflict},
 	{snapshot.ErrBusy, exitConflict},
+	{snapshot.ErrLocked, exitConflict},
 	{snapshot.ErrThreadNotEmpty, exitConflict},
 	{snapshot.ErrThreadUnclear, exitConflict},
 	{snapshot.ErrMounted, exitConflict},

@@ -66,6 +66,10 @@ type Options struct {
 	// leaves the directory alone: Badger writes through mapped memory, and on a
 	// full disk that would kill the process.
 	InMemory bool
+	// Tables opens what the database says by itself, only to be read, without the
+	// journal and without a rebuild: a database that is not to be trusted is
+	// [index.ErrCorrupt]. Nobody else may have the store.
+	Tables bool
 	// FS changes the journal's and the mark's files; nil: the operating system's.
 	// Badger changes its own by itself.
 	FS disk.FS
@@ -96,6 +100,9 @@ var _ index.Index = (*Index)(nil)
 
 // Rebuilt tells why Open rebuilt the index; empty: it did not.
 func (ix *Index) Rebuilt() string { return ix.rebuilt }
+
+// Applied returns the number of the last entry of the journal that the database knows.
+func (ix *Index) Applied() uint64 { return ix.at.seq }
 
 // Cut returns how many bytes of an unfinished entry Open cut off the journal.
 func (ix *Index) Cut() int64 { return ix.journal.Cut() }
@@ -184,6 +191,9 @@ func (ix *Index) Close() error {
 	ix.state.Unlock()
 
 	err := closeDB(ix.db)
+	if ix.opt.Tables {
+		return errors.Join(err, ix.mark.close())
+	}
 	if ix.mark == nil {
 		return errors.Join(err, ix.journal.Close())
 	}

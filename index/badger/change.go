@@ -87,6 +87,8 @@ func applyChange(txn *bdb.Txn, e journal.Entry) error {
 		return applyAddArtifact(txn, e, ev)
 	case journal.RemoveArtifact:
 		return applyRemoveArtifact(txn, ev)
+	case journal.Lost:
+		return nil
 	}
 	return fmt.Errorf("event of type %d: %w", e.Event.Type(), index.ErrNewer)
 }

@@ -21,7 +21,12 @@ func (ix *Index) Check(ctx context.Context) iter.Seq2[string, error] {
 		c := checker{ctx: ctx, txn: txn, emit: emit}
 		steps := []func() error{
 			func() error { return c.tables(ix) },
-			func() error { return c.applied(ix.journal.Last()) },
+			func() error {
+				if ix.journal == nil {
+					return nil
+				}
+				return c.applied(ix.journal.Last())
+			},
 			func() error { return c.each(tLocation, c.location) },
 			func() error { return c.each(tThread, c.thread) },
 			func() error { return c.each(tCheckpoint, c.checkpoint) },
@@ -41,6 +46,23 @@ func (ix *Index) Check(ctx context.Context) iter.Seq2[string, error] {
 		}
 		return nil
 	})
+}
+
+// CheckJournal reads the whole journal. It fails with [index.ErrCorrupt].
+func (ix *Index) CheckJournal(ctx context.Context) error {
+	if err := ix.enter(ctx); err != nil {
+		return err
+	}
+	defer ix.leave()
+	for _, err := range ix.journal.Replay(1) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checker compares the tables with one another.

@@ -68,6 +68,18 @@ func openMark(fsys disk.FS, dir string) (*mark, error) {
 	return m, nil
 }
 
+// Committed returns the number of an entry that was committed for certain, by the mark
+// in dir; 0: nothing is known.
+func Committed(dir string) (uint64, error) {
+	b, err := os.ReadFile(filepath.Join(dir, markName))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	var m mark
+	m.parse(b)
+	return m.seq, err
+}
+
 func markLine(state, boot string, seq uint64) []byte {
 	b := fmt.Appendf(nil, "snapfs index 1 %-8s %-40.40s %016x ", state, boot, seq)
 	return fmt.Appendf(b, "%08x\n", crc32.ChecksumIEEE(b))

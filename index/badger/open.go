@@ -58,6 +58,12 @@ func Open(ctx context.Context, dir string, opt Options) (*Index, error) {
 
 func (ix *Index) open(ctx context.Context) (err error) {
 	why := ""
+	if ix.opt.Tables {
+		if why, err = ix.attach(); why != "" {
+			err = fmt.Errorf("%w: %s", index.ErrCorrupt, why)
+		}
+		return err
+	}
 	// The journal's lock is the index's too. Under it the database is opened
 	// before the journal is looked at: it knows what was committed.
 	ix.journal, err = journal.Open(ix.opt.Journal, journal.Options{

@@ -21,6 +21,7 @@ const (
 	TypeDeleteThread   Type = 4
 	TypeAddArtifact    Type = 5
 	TypeRemoveArtifact Type = 6
+	TypeLost           Type = 7
 )
 
 // An Event is a change of something mutable. To add one: a number above, a
@@ -91,6 +92,12 @@ type RemoveArtifact struct {
 // Type returns [TypeRemoveArtifact].
 func (RemoveArtifact) Type() Type { return TypeRemoveArtifact }
 
+// Lost stands where an entry was lost; see [Repair]. It changes nothing.
+type Lost struct{}
+
+// Type returns [TypeLost].
+func (Lost) Type() Type { return TypeLost }
+
 // An Entry is one event and its place in the journal.
 type Entry struct {
 	Seq   uint64    // 1 for the first entry, then one more each
@@ -148,6 +155,8 @@ func decodeEvent(t Type, fields []byte) (Event, error) {
 		return decodeFields[AddArtifact](fields)
 	case TypeRemoveArtifact:
 		return decodeFields[RemoveArtifact](fields)
+	case TypeLost:
+		return decodeFields[Lost](fields)
 	}
 	return nil, fmt.Errorf("event of unknown type %d: %w", t, index.ErrNewer)
 }

@@ -1,0 +1,204 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/policy"
+)
+
+// eventful makes a store with some of everything in its journal, closes it, and tells
+// what it shows.
+func eventful(t *testing.T) (dir string, shows map[string]published) {
+	t.Helper()
+	s := newStore(t)
+	ws := filepath.Join(t.TempDir(), "ws")
+	file := filepath.Join(t.TempDir(), "artifact")
+	require.NoError(t, os.WriteFile(file, []byte("an artifact"), 0o644))
+	put := func(thread, id, name, content string) {
+		write(t, ws, map[string]string{"f": content})
+		_, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: thread, ID: id, Name: name, Files: policy.FilesOptions{NoDefaults: true}})
+		require.NoError(t, err)
+	}
+	put("a", "a-first", "", "1")                          // entry 1
+	put("a", "a-second", "in-publish", "2")               // 2
+	put("b", "b-first", "", "3")                          // 3
+	_, err := s.Rename(t.Context(), "a-first", "renamed") // 4
+	require.NoError(t, err)
+	put("gone", "gone-first", "", "4")                                            // 5
+	_, err = s.AddArtifact(t.Context(), "a", ArtifactFile{Name: "x", Path: file}) // 6
+	require.NoError(t, err)
+	put("b", "b-second", "", "5")             // 7
+	_, err = s.Delete(t.Context(), "b-first") // 8
+	require.NoError(t, err)
+	require.NoError(t, s.DeleteThread(t.Context(), "gone")) // 9
+	put("a", "a-third", "", "6")                            // 10
+	shows = stateOf(t, s)
+	require.NoError(t, s.Close())
+	return s.dir, shows
+}
+
+// flipEntries damages entries of a journal's only file, by number.
+func flipEntries(t *testing.T, dir string, which ...int) {
+	t.Helper()
+	path := filepath.Join(dir, journalDir, "00000001.log")
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	at := 28
+	for n := 1; at < len(data); n++ {
+		for _, w := range which {
+			if n == w {
+				data[at+15] ^= 4
+			}
+		}
+		at += 12 + int(binary.BigEndian.Uint32(data[at+4:]))
+	}
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+}
+
+func reindex(t *testing.T, dir string) (res ReindexResult, problems []string) {
+	t.Helper()
+	res, err := Reindex(t.Context(), dir, Options{}, func(p string) error {
+		problems = append(problems, p)
+		return nil
+	})
+	require.NoError(t, err)
+	return res, problems
+}
+
+// TestReindex: packs and journal alone give all back, and again.
+func TestReindex(t *testing.T) {
+	dir, shows := eventful(t)
+	for _, lost := range []bool{true, false} {
+		if lost {
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, indexDir)))
+		}
+		res, problems := reindex(t, dir)
+		require.Empty(t, problems)
+		require.Equal(t, ReindexResult{Threads: 2, Checkpoints: 4, Packs: 7}, res)
+		s := openStore(t, dir)
+		require.Equal(t, shows, stateOf(t, s))
+		require.NoError(t, s.Close())
+	}
+	require.NoDirExists(t, filepath.Join(dir, asideDir))
+}
+
+// TestReindexHeld: who has the store is named.
+func TestReindexHeld(t *testing.T) {
+	s := newStore(t)
+	_, err := Reindex(t.Context(), s.dir, Options{}, nil)
+	require.ErrorIs(t, err, ErrLocked)
+	require.ErrorContains(t, err, "process")
+}
+
+// TestReindexMendsTheJournal: damage anywhere in the journal is refused, told, and
+// mended. With an index that knows, nothing is lost; without one the checkpoints come
+// back from their records.
+func TestReindexMendsTheJournal(t *testing.T) {
+	whole := func(map[string]published) {}
+	set := func(key string, change func(p *published)) func(map[string]published) {
+		return func(m map[string]published) {
+			p := m[key]
+			change(&p)
+			m[key] = p
+		}
+	}
+	unnamed := func(p *published) { p.Name = "" }
+	tests := map[string]struct {
+		entries []int
+		indexed func(map[string]published) // what is other with the old index; at the journal's end there is none
+		without func(map[string]published) // and without
+	}{
+		"a publish":        {[]int{1}, whole, whole},
+		"a named one":      {[]int{2}, whole, set("a-second", unnamed)},
+		"three of them":    {[]int{1, 2, 3}, whole, set("a-second", unnamed)},
+		"a rename":         {[]int{4}, whole, set("a-first", unnamed)},
+		"an artifact":      {[]int{6}, whole, set("thread a", func(p *published) { p.Artifacts = "" })},
+		"the last":         {[]int{10}, nil, whole},
+		"all but the last": {[]int{1, 2, 3, 4, 5, 6, 7, 8, 9}, whole, nil},
+	}
+	for name, test := range tests {
+		for _, withIndex := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				dir, shows := eventful(t)
+				flipEntries(t, dir, test.entries...)
+				change := test.without
+				if withIndex && test.indexed != nil {
+					change = test.indexed
+				}
+				if change == nil {
+					t.Skip("the records say which checkpoints there were, and not what became of them")
+				}
+				if !withIndex {
+					require.NoError(t, os.RemoveAll(filepath.Join(dir, indexDir)))
+				}
+				if _, err := Open(t.Context(), dir, Options{}); err != nil {
+					require.ErrorIs(t, err, index.ErrCorrupt)
+				} else {
+					t.Fatal("the damage is not seen")
+				}
+				_, problems := reindex(t, dir)
+				require.Contains(t, strings.Join(problems, "\n"), "lost")
+				s := openStore(t, dir)
+				change(shows)
+				require.Equal(t, shows, stateOf(t, s))
+				ws := t.TempDir()
+				write(t, ws, map[string]string{"g": "1"})
+				save(t, s, ws, "a")
+				require.NoError(t, s.Close())
+				copies, err := os.ReadDir(filepath.Join(dir, asideDir))
+				require.NoError(t, err)
+				require.Len(t, copies, 1)
+			})
+		}
+	}
+}
+
+// TestReindexWithoutAJournal: every checkpoint whose record is there comes back.
+func TestReindexWithoutAJournal(t *testing.T) {
+	dir, shows := eventful(t)
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, journalDir)))
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, indexDir)))
+	_, problems := reindex(t, dir)
+	require.NotEmpty(t, problems)
+	s := openStore(t, dir)
+	got := stateOf(t, s)
+	for id, want := range shows {
+		if !strings.HasPrefix(id, "thread ") {
+			require.Equal(t, want.Tree, got[id].Tree, id)
+		}
+	}
+	require.Equal(t, "a-third", got["thread a"].Thread)
+	require.Equal(t, "b-second", got["thread b"].Thread)
+}
+
+// TestReindexTellsLostRecords: a checkpoint whose record's pack is gone is named.
+func TestReindexTellsLostRecords(t *testing.T) {
+	dir, _ := eventful(t)
+	s := openStore(t, dir)
+	cp, err := s.Resolve(t.Context(), "a-second")
+	require.NoError(t, err)
+	hash, err := cas.ParseHash(cp.Record)
+	require.NoError(t, err)
+	at, err := s.holder.Locate(t.Context(), []cas.Key{{NS: cas.Records, Hash: hash}})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	for id, err := range local.Packs(dir) {
+		require.NoError(t, err)
+		if id == at[0].Pack {
+			name := id.String()
+			require.NoError(t, os.Remove(filepath.Join(dir, "packs", name[:2], name+".pack")))
+		}
+	}
+	_, problems := reindex(t, dir)
+	require.Len(t, problems, 1)
+	require.Contains(t, problems[0], "checkpoint a-second of thread a is lost")
+}
