@@ -1,6 +1,10 @@
 package tree
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/snapfs/snapfs/cas"
+)
 
 // An object is a decoded directory object. It keeps the bytes, which are
 // checked once, and reads entries out of them when asked: that takes a third of
@@ -118,4 +122,13 @@ func (o *object) cutInside() int {
 		o.uncut.Store(true)
 	}
 	return -1
+}
+
+// child returns the object that the i-th element names: a segment, or a directory.
+func (o *object) child(i int) (cas.Hash, bool) {
+	if o.level > 0 {
+		return o.item(i).hash, true
+	}
+	e := o.entry(i)
+	return e.Hash, e.Kind == Dir
 }

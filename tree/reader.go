@@ -2,6 +2,7 @@ package tree
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -31,6 +32,15 @@ type decoded interface{ cost() int64 }
 // get returns what decode makes of an object, from the cache if it is there.
 // what names the object's use in errors.
 func (r *Reader) get(ctx context.Context, what string, h cas.Hash, decode func(data string) (decoded, error)) (decoded, error) {
+	v, err := r.fetch(ctx, what, h, decode)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrInvalid) {
+		err = fmt.Errorf("read %s %s: %w", what, h, err)
+	}
+	return v, err
+}
+
+// fetch is get, with the source's errors as they are.
+func (r *Reader) fetch(ctx context.Context, what string, h cas.Hash, decode func(data string) (decoded, error)) (decoded, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -42,7 +52,7 @@ func (r *Reader) get(ctx context.Context, what string, h cas.Hash, decode func(d
 		defer r.buffers.Put(buf)
 		b, err := r.source.Read(ctx, key, (*buf)[:0])
 		if err != nil {
-			return nil, fmt.Errorf("read %s %s: %w", what, h, err)
+			return nil, err
 		}
 		*buf = b
 		v, err := decode(string(b)) // of just its length
@@ -111,14 +121,17 @@ func (r *Reader) Find(ctx context.Context, root cas.Hash, path string) (Entry, e
 	return e, nil
 }
 
+// decodeSet decodes a set of extended attributes.
+func decodeSet(data string) (decoded, error) {
+	set, err := DecodeXAttrs([]byte(data))
+	return xattrSet(set), err
+}
+
 // XAttrs reads a set of extended attributes. The result is shared and must not
 // be changed.
 func (r *Reader) XAttrs(ctx context.Context, h cas.Hash) ([]XAttr, error) {
 	const what = "extended attributes"
-	v, err := r.get(ctx, what, h, func(data string) (decoded, error) {
-		set, err := DecodeXAttrs([]byte(data))
-		return xattrSet(set), err
-	})
+	v, err := r.get(ctx, what, h, decodeSet)
 	if err != nil {
 		return nil, err
 	}

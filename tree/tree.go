@@ -17,7 +17,7 @@
 //
 // [Builder] makes a directory's objects, [Reader] reads them through a store
 // and keeps them decoded, [Walk] visits everything below a directory, [Diff]
-// compares two and skips what they share, [Verify] checks what the objects
+// compares two and skips what they share, [Verify] and [Checker] check what the objects
 // claim about each other, and [Refs] tells what one object names, for those who
 // copy or collect. Two smaller objects live beside the directories: sets of
 // extended attributes ([EncodeXAttrs]) and lists of hard links ([EncodeLinks]).
