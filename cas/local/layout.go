@@ -10,7 +10,6 @@ package local
 import (
 	"errors"
 	"fmt"
-	"io"
 	iofs "io/fs"
 	"iter"
 	"os"
@@ -157,19 +156,25 @@ func Packs(dir string) iter.Seq2[cas.PackID, error] {
 	}
 }
 
-// Footer returns what a pack holds; a pack without a readable footer is scanned
-// from the start.
+// Footer returns what a pack holds; in a pack without a readable footer it looks
+// for the records. See [ReadFooter].
 func Footer(dir string, id cas.PackID) ([]cas.Located, error) {
+	objects, err := ReadFooter(dir, id)
+	if errors.Is(err, cas.ErrCorrupt) {
+		return scanFile(dir, id)
+	}
+	return objects, err
+}
+
+// ReadFooter returns what a pack's footer lists. Without a readable one it fails
+// with [cas.ErrCorrupt].
+func ReadFooter(dir string, id cas.PackID) ([]cas.Located, error) {
 	f, err := os.Open(packPath(dir, id))
 	if err != nil {
 		return nil, fmt.Errorf("open pack: %w", err)
 	}
 	defer f.Close()
-	objects, err := readFooter(f, id)
-	if errors.Is(err, cas.ErrCorrupt) {
-		return scan(f, id)
-	}
-	return objects, err
+	return readFooter(f, id)
 }
 
 // readFooter reads the footer of an open pack.
@@ -206,28 +211,6 @@ func readFooter(f *os.File, id cas.PackID) ([]cas.Located, error) {
 		return nil, fmt.Errorf("pack %s: %w", id, err)
 	}
 	return parseFooter(b, id, end)
-}
-
-// scan finds the whole records of a pack by walking their headers. It stops
-// where no further whole record begins.
-func scan(f *os.File, id cas.PackID) ([]cas.Located, error) {
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxPack))
-	if err != nil {
-		return nil, fmt.Errorf("scan pack %s: %w", id, err)
-	}
-	if err := checkPackHeader(b); err != nil {
-		return nil, fmt.Errorf("scan pack %s: %w", id, err)
-	}
-	var objects []cas.Located
-	for off := packHeader; off < len(b); {
-		r, err := parseRecord(b[off:], true)
-		if err != nil {
-			break
-		}
-		objects = append(objects, r.located(id, int64(off)))
-		off += recordHeader + len(r.payload)
-	}
-	return objects, nil
 }
 
 // Sweep removes the unfinished packs that no living writer holds.

@@ -76,9 +76,12 @@ func verify(t *testing.T, dir string) {
 	t.Helper()
 	for id, err := range Packs(dir) {
 		require.NoError(t, err)
-		problems, _, err := VerifyPack(context.Background(), dir, id)
+		report, err := VerifyPack(context.Background(), dir, id)
 		require.NoError(t, err)
-		require.Empty(t, problems)
+		require.Empty(t, report.Problems)
+		listed, err := ReadFooter(dir, id)
+		require.NoError(t, err)
+		require.Equal(t, listed, report.Whole)
 	}
 }
 
@@ -187,9 +190,12 @@ func TestDamageIsFound(t *testing.T) {
 			}
 			_, err = s.Read(ByChecksum(t.Context()), o.Key, nil)
 			require.ErrorIs(t, err, cas.ErrCorrupt, "byte %d", i)
-			problems, _, err := VerifyPack(t.Context(), dir, at.Pack)
+			report, err := VerifyPack(t.Context(), dir, at.Pack)
 			require.NoError(t, err)
-			require.NotEmpty(t, problems, "byte %d", i)
+			require.NotEmpty(t, report.Problems, "byte %d", i)
+			require.Len(t, report.Damaged, 1, "byte %d", i)
+			require.Equal(t, o.Key, report.Damaged[0].Key)
+			require.Len(t, report.Whole, 1, "byte %d", i)
 		}
 		require.NoError(t, os.WriteFile(path, whole[:int(at.Offset)+recordHeader+3], 0o600))
 		_, err = s.Read(t.Context(), o.Key, nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/snapfs/snapfs/cas"
 )
@@ -27,11 +28,11 @@ func PackSize(dir string, id cas.PackID) (int64, error) {
 	return info.Size(), nil
 }
 
-// Rewrite copies records, still encoded, into one new pack and returns their new
-// places. The pack is in packs/ and durable then; nothing knows it yet, and the
+// Rewrite copies records, still encoded, into one new pack, adds further objects,
+// and returns their places. The pack is in packs/ and durable then; nothing knows it yet, and the
 // old ones are as they were. The records must fit: see [PackRoom]. It may use
 // the space that is kept in reserve, since it is done to free some.
-func (s *Store) Rewrite(ctx context.Context, objects []cas.Located) (moved []cas.Located, err error) {
+func (s *Store) Rewrite(ctx context.Context, objects []cas.Located, more ...cas.Object) (moved []cas.Located, err error) {
 	p, err := s.createPack(true)
 	if err != nil {
 		return nil, err
@@ -63,10 +64,16 @@ func (s *Store) Rewrite(ctx context.Context, objects []cas.Located) (moved []cas
 		if err != nil {
 			return nil, fmt.Errorf("rewrite %s: %w", o.Key, err)
 		}
-		if !p.fits(r) {
-			return nil, fmt.Errorf("rewrite: the records do not fit into one pack: %w", cas.ErrTooLarge)
+		if err := p.add(r); err != nil {
+			return nil, err
 		}
-		if err := p.append(r); err != nil {
+	}
+	for _, o := range more {
+		enc, payload, err := encode(o.Data, nil, s.opt.Compression)
+		if err == nil {
+			err = p.add(record{key: o.Key, kind: o.Kind, encoding: enc, plain: uint32(len(o.Data)), payload: payload})
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -74,6 +81,41 @@ func (s *Store) Rewrite(ctx context.Context, objects []cas.Located) (moved []cas
 		return nil, err
 	}
 	return s.Adopt(p.id)
+}
+
+// add is append for what has to fit.
+func (p *openPack) add(r record) error {
+	if !p.fits(r) {
+		return fmt.Errorf("rewrite: the records do not fit into one pack: %w", cas.ErrTooLarge)
+	}
+	return p.append(r)
+}
+
+// DamagedDir is where packs lie, in a store, that were set aside.
+const DamagedDir = "damaged"
+
+// SetAside moves a pack out of packs/, where it is not looked for any more. Who has
+// it open reads on. It is durable when it returns; a pack that is gone is none.
+func (s *Store) SetAside(id cas.PackID) error {
+	from := packPath(s.dir, id)
+	aside := filepath.Join(s.dir, DamagedDir)
+	if err := os.Mkdir(aside, 0o700); err == nil {
+		err = errors.Join(Own(aside, s.dir), syncDir(s.dir))
+		if err != nil {
+			return fmt.Errorf("set pack aside: %w", err)
+		}
+	} else if !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("set pack aside: %w", noSpace(err))
+	}
+	if err := os.Rename(from, filepath.Join(aside, filepath.Base(from))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("set pack aside: %w", noSpace(err))
+	}
+	s.packs.Remove(id) // after its name: nobody opens it again
+	// It is in one of the two whatever happens in between.
+	if err := errors.Join(syncDir(aside), syncDir(filepath.Dir(from))); err != nil {
+		return fmt.Errorf("set pack aside: %w", err)
+	}
+	return nil
 }
 
 // RemovePack deletes a pack. Who has it open reads on.

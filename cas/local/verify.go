@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,53 +11,136 @@ import (
 	"github.com/snapfs/snapfs/internal/progress"
 )
 
-// VerifyPack reads every byte of a pack and returns what is wrong with it, one
-// finding a line: records that are damaged or do not hash to their names, and a
-// footer that does not agree with the records. damaged are the objects that
-// cannot be read there.
-func VerifyPack(ctx context.Context, dir string, id cas.PackID) (problems []string, damaged []cas.Located, err error) {
+// A Damage is an object that cannot be read where it should lie.
+type Damage struct {
+	cas.Located
+	Err error // names the object
+}
+
+// A Report tells what is wrong with one pack.
+type Report struct {
+	Problems []string      // one finding a line
+	Whole    []cas.Located // objects that can be read: their records hash to their names
+	Damaged  []Damage      // objects that the footer lists and that cannot be read
+}
+
+// VerifyPack reads every byte of a pack: records that are damaged or do not hash
+// to their names, and a footer that does not agree with the records, are problems.
+// Without a readable footer it looks for the records, as [Footer] does. It also
+// tries the places of objects that somebody else says lie there. A pack that is
+// gone is [io/fs.ErrNotExist].
+func VerifyPack(ctx context.Context, dir string, id cas.PackID, said ...cas.Located) (Report, error) {
 	f, err := os.Open(packPath(dir, id))
 	if err != nil {
-		return nil, nil, fmt.Errorf("verify pack: %w", err)
+		return Report{}, fmt.Errorf("verify pack: %w", err)
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxPack+1))
 	if err != nil {
-		return nil, nil, fmt.Errorf("verify pack %s: %w", id, err)
+		return Report{}, fmt.Errorf("verify pack %s: %w", id, err)
 	}
+	v := packVerifier{ctx: ctx, id: id, b: b, known: map[cas.Located]bool{}}
 	objects, err := readFooter(f, id)
-	if err != nil {
-		return []string{err.Error()}, nil, nil
+	switch {
+	case err == nil:
+		err = v.footer(objects)
+	case errors.Is(err, cas.ErrCorrupt):
+		v.report.Problems = append(v.report.Problems, err.Error())
+		err = v.scan()
 	}
-	meter := progress.From(ctx)
+	if err == nil {
+		err = v.said(said)
+	}
+	return v.report, err
+}
+
+// packVerifier has a pack in memory.
+type packVerifier struct {
+	ctx    context.Context
+	id     cas.PackID
+	b      []byte
+	plain  []byte
+	known  map[cas.Located]bool // places that were looked at
+	report Report
+}
+
+func (v *packVerifier) problem(err error) {
+	v.report.Problems = append(v.report.Problems, fmt.Sprintf("pack %s: %v", v.id, err))
+}
+
+// prove reads an object at its place.
+func (v *packVerifier) prove(o cas.Located) error {
+	if int64(o.Location.Offset) > int64(len(v.b)) {
+		return fmt.Errorf("%s: %w", o.Key, badRecord("cut short"))
+	}
+	r, err := parseRecord(v.b[o.Location.Offset:], true)
+	if err == nil && r.located(v.id, int64(o.Location.Offset)) != o {
+		err = fmt.Errorf("record and footer differ: %w", cas.ErrCorrupt)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.Key, err)
+	}
+	v.plain, err = r.decode(v.plain[:0]) // names the object
+	return err
+}
+
+// look notes whether an object can be read at its place.
+func (v *packVerifier) look(o cas.Located) error {
+	if err := v.ctx.Err(); err != nil {
+		return err
+	}
+	v.known[o] = true
+	if err := v.prove(o); err != nil {
+		v.problem(err)
+		v.report.Damaged = append(v.report.Damaged, Damage{o, fmt.Errorf("%w (pack %s)", err, v.id)})
+		return nil
+	}
+	v.report.Whole = append(v.report.Whole, o)
+	return nil
+}
+
+// footer compares a footer with the records.
+func (v *packVerifier) footer(objects []cas.Located) error {
+	meter := progress.From(v.ctx)
 	meter.Add(0, packHeader+trailer)
-	report := func(err error) { problems = append(problems, fmt.Sprintf("pack %s: %v", id, err)) }
 	off := packHeader
-	var plain []byte
 	for _, o := range objects {
-		if err := ctx.Err(); err != nil {
-			return nil, nil, err
-		}
 		if int(o.Location.Offset) != off {
-			report(fmt.Errorf("%s: footer says offset %d, the record before ends at %d", o.Key, o.Location.Offset, off))
+			v.problem(fmt.Errorf("%s: footer says offset %d, the record before ends at %d", o.Key, o.Location.Offset, off))
 		}
-		off = int(o.Location.Offset)
-		r, err := parseRecord(b[off:], true)
-		if err == nil && r.located(id, int64(off)) != o {
-			err = fmt.Errorf("%s: record and footer differ: %w", o.Key, cas.ErrCorrupt)
+		if err := v.look(o); err != nil {
+			return err
 		}
-		if err == nil {
-			plain, err = r.decode(plain[:0])
-		}
-		if err != nil {
-			report(fmt.Errorf("%s: %w", o.Key, err))
-			damaged = append(damaged, o)
-		}
-		off += recordHeader + int(o.Location.Stored)
+		off = int(o.Location.Offset) + recordHeader + int(o.Location.Stored)
 		meter.Add(0, int64(recordHeader+footerEntry)+int64(o.Location.Stored))
 	}
-	if want := len(b) - trailer - len(objects)*footerEntry; off != want {
-		report(fmt.Errorf("records end at %d, the footer begins at %d", off, want))
+	if want := len(v.b) - trailer - len(objects)*footerEntry; off != want {
+		v.problem(fmt.Errorf("records end at %d, the footer begins at %d", off, want))
 	}
-	return problems, damaged, nil
+	return nil
+}
+
+// scan looks for the records of a pack without a footer.
+func (v *packVerifier) scan() error {
+	for _, o := range scan(v.b, v.id) {
+		if err := v.look(o); err != nil {
+			return err
+		}
+	}
+	progress.From(v.ctx).Add(0, int64(len(v.b)))
+	return nil
+}
+
+// said tries the places that somebody else told of.
+func (v *packVerifier) said(objects []cas.Located) error {
+	for _, o := range objects {
+		if err := v.ctx.Err(); err != nil {
+			return err
+		}
+		if !v.known[o] && v.prove(o) == nil {
+			v.known[o] = true
+			v.report.Whole = append(v.report.Whole, o)
+		}
+	}
+	return nil
 }
