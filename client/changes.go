@@ -92,6 +92,30 @@ func (h *Holder) GC(ctx context.Context, req snapshot.GCRequest) (snapshot.GCRes
 	return res, err
 }
 
+// maxRepair is how many packs one request names: it stays below what the daemon
+// takes.
+const maxRepair = 1000
+
+// Repair implements [snapshot.Holder].
+func (h *Holder) Repair(ctx context.Context, req snapshot.RepairRequest) (snapshot.RepairResult, error) {
+	var all snapshot.RepairResult
+	packs := req.Packs
+	for first := true; first || len(packs) > 0; first = false {
+		n := min(len(packs), maxRepair)
+		body, err := json.Marshal(snapshot.RepairRequest{Packs: packs[:n:n]})
+		if err != nil {
+			return all, err
+		}
+		packs = packs[n:]
+		var res snapshot.RepairResult
+		if err := h.call(ctx, request{method: http.MethodPost, path: "/v1/repair", body: body}, &res); err != nil {
+			return all, err
+		}
+		all.Add(res)
+	}
+	return all, nil
+}
+
 // Distrust implements [snapshot.Holder].
 func (h *Holder) Distrust(ctx context.Context, objects []cas.Located) error {
 	for batch := range slices.Chunk(objects, maxDistrust) {

@@ -176,6 +176,11 @@ func (f *failover) GC(ctx context.Context, req snapshot.GCRequest) (snapshot.GCR
 	return retry(ctx, f, func(h snapshot.Holder) (snapshot.GCResult, error) { return h.GC(ctx, req) })
 }
 
+// Repair implements [snapshot.Holder].
+func (f *failover) Repair(ctx context.Context, req snapshot.RepairRequest) (snapshot.RepairResult, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.RepairResult, error) { return h.Repair(ctx, req) })
+}
+
 // again is retry for what has no result. A change that was made before the
 // daemon ended is not found by the second try, which then says so.
 func again(ctx context.Context, f *failover, fn func(snapshot.Holder) error) error {

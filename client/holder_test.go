@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,6 +55,7 @@ func TestHolder(t *testing.T) {
 		{"refusals", testRefusals},
 		{"fork and diff", testForkDiff},
 		{"locate", testLocate},
+		{"repair", testRepair},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -90,6 +92,45 @@ func testSaveRestore(t *testing.T, s *snapshot.Store) {
 	require.NoError(t, err)
 	require.Equal(t, again.Record, shown.Record)
 	require.Contains(t, shown.Policy, "node_modules")
+}
+
+// testRepair damages a file, sets its pack aside, and heals it by a save.
+func testRepair(t *testing.T, s *snapshot.Store) {
+	needle := "these very bytes"
+	files := map[string]string{"f": needle, "g": "others"}
+	save(t, s, "work", "first", files)
+	packs, err := filepath.Glob(filepath.Join(s.Dir(), "packs", "*", "*.pack"))
+	require.NoError(t, err)
+	require.Len(t, packs, 1)
+	data, err := os.ReadFile(packs[0])
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(data), needle))
+	require.NoError(t, os.WriteFile(packs[0], []byte(strings.Replace(string(data), needle, "those very bytes", 1)), 0o600))
+	verify := func(opt snapshot.VerifyOptions) (found []string, res snapshot.RepairResult) {
+		counts, err := s.Verify(t.Context(), opt, func(p string) error { found = append(found, p); return nil })
+		require.NoError(t, err)
+		return found, counts.Repaired
+	}
+	found, res := verify(snapshot.VerifyOptions{Repair: true})
+	require.Len(t, found, 2)
+	require.Equal(t, 1, res.Moved)
+	require.Equal(t, 1, res.Lost)
+	require.Positive(t, res.Copied)
+	require.FileExists(t, filepath.Join(res.Dir, filepath.Base(packs[0])))
+	found, _ = verify(snapshot.VerifyOptions{Data: true})
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], "checkpoint first: f: ")
+	require.NoError(t, s.Cat(t.Context(), "first", "g", io.Discard))
+	_, err = s.GC(t.Context(), snapshot.GCRequest{})
+	require.ErrorContains(t, err, "checkpoint first")
+	require.Contains(t, snapshot.Hint(err), "snapfs delete first")
+
+	save(t, s, "work", "second", files)
+	found, _ = verify(snapshot.VerifyOptions{Data: true})
+	require.Empty(t, found)
+	require.NoError(t, s.Cat(t.Context(), "first", "f", io.Discard))
+	_, err = s.GC(t.Context(), snapshot.GCRequest{})
+	require.NoError(t, err)
 }
 
 func testListings(t *testing.T, s *snapshot.Store) {

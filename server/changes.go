@@ -66,6 +66,14 @@ func (s *Server) gc(ctx context.Context, in *struct{ Body snapshot.GCRequest }) 
 	return &gcOutput{Body: res}, err
 }
 
+type repairOutput struct{ Body snapshot.RepairResult }
+
+// repair may be broken off at any point, as gc may.
+func (s *Server) repair(ctx context.Context, in *struct{ Body snapshot.RepairRequest }) (*repairOutput, error) {
+	res, err := s.store.Holder().Repair(ctx, in.Body)
+	return &repairOutput{Body: res}, err
+}
+
 func (s *Server) distrust(ctx context.Context, in *struct{ Body client.Distrust }) (*struct{}, error) {
 	objects, err := in.Body.Located()
 	if err != nil {

@@ -49,6 +49,7 @@ func (s *Server) routes(api huma.API) {
 	register(s, api, get("list-artifacts", "/v1/threads/{thread}/artifacts", "The artifacts that a thread has now, by id"), s.artifacts)
 	register(s, api, drop("remove-artifact", "/v1/threads/{thread}/artifacts/{artifact}", "Takes an artifact away from a thread; checkpoints keep it"), s.removeArtifact)
 	register(s, api, post("gc", "/v1/gc", "Frees what nothing refers to", http.StatusOK), s.gc)
+	register(s, api, post("repair", "/v1/repair", "Moves damaged packs aside, after what can be read of them was copied", http.StatusOK), s.repair)
 	register(s, api, get("resolve", "/v1/resolve", "The checkpoint that a reference means: an id, THREAD@NAME or the beginning of an id"), s.resolve)
 	register(s, api, get("stats", "/v1/stats", "What the store holds and what the daemon did"), s.stats)
 	register(s, api, post("check", "/v1/check", "Compares the index with itself", http.StatusOK), s.check)

@@ -272,7 +272,7 @@ func (s *sweeper) look(ctx context.Context, id cas.PackID) (w worn, live int64, 
 	if w.size, err = local.PackSize(s.h.dir, id); err != nil {
 		return w, 0, err
 	}
-	objects, err := local.Footer(s.h.dir, id)
+	objects, err := local.ReadFooter(s.h.dir, id) // what a search finds may not be all that is needed
 	if err != nil {
 		return w, 0, err
 	}

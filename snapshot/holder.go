@@ -40,6 +40,8 @@ type Holder interface {
 	RemoveArtifact(ctx context.Context, thread, id string) error
 	// GC frees what nothing refers to.
 	GC(ctx context.Context, req GCRequest) (GCResult, error)
+	// Repair moves damaged packs aside (see [localHolder.Repair]).
+	Repair(ctx context.Context, req RepairRequest) (RepairResult, error)
 	// Distrust notes objects that were found damaged at their places: the next save
 	// of the same content stores it anew.
 	Distrust(ctx context.Context, objects []cas.Located) error

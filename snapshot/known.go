@@ -8,6 +8,7 @@ import (
 	iofs "io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/zeebo/blake3"
@@ -26,6 +27,9 @@ type knownFor struct {
 	Base
 	Policy string      `json:"policy"` // hash of the encoded policy
 	Packs  []knownPack `json:"packs"`  // all that the store had
+	// Aside are the packs that had been set aside when the save began: what lay in
+	// one that was set aside since may be lost.
+	Aside []string `json:"aside,omitempty"`
 }
 
 type knownPack struct {
@@ -52,7 +56,7 @@ func (s *Store) knownPath(workspace, thread string) (string, error) {
 // loadKnown returns what the last save found, if it is good for a save under this
 // policy and all packs of then are there: a save must not rely on what a disk has
 // lost. Whether the base still is, the session knows.
-func (s *Store) loadKnown(path string, policy string) (*capture.Known, Base) {
+func (s *Store) loadKnown(path, policy string, aside []string) (*capture.Known, Base) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil, Base{}
@@ -70,7 +74,7 @@ func (s *Store) loadKnown(path string, policy string) (*capture.Known, Base) {
 		s.log.Warn("cannot read what is known of the workspace: all of it is read", "file", path, "error", err)
 		return nil, Base{}
 	}
-	if good.Policy != policy {
+	if good.Policy != policy || !slices.Equal(good.Aside, aside) {
 		return nil, Base{}
 	}
 	for _, p := range good.Packs {
@@ -89,9 +93,9 @@ func (s *Store) loadKnown(path string, policy string) (*capture.Known, Base) {
 
 // saveKnown keeps what a save has found for the next one. It is only a cache: a
 // failure is logged and the save stays a success.
-func (s *Store) saveKnown(path string, known *capture.Known, cp Checkpoint, policy string) {
+func (s *Store) saveKnown(path string, known *capture.Known, cp Checkpoint, policy string, aside []string) {
 	err := func() error {
-		good := knownFor{Base: Base{Checkpoint: cp.ID, Record: cp.Record}, Policy: policy}
+		good := knownFor{Base: Base{Checkpoint: cp.ID, Record: cp.Record}, Policy: policy, Aside: aside}
 		for id, err := range local.Packs(s.dir) {
 			if err != nil {
 				return err
@@ -116,6 +120,19 @@ func (s *Store) saveKnown(path string, known *capture.Known, cp Checkpoint, poli
 	if err != nil {
 		s.log.Warn("cannot keep what is known of the workspace: the next save reads all of it", "file", path, "error", err)
 	}
+}
+
+// asidePacks are the names of the packs that were set aside.
+func (s *Store) asidePacks() ([]string, error) {
+	files, err := os.ReadDir(filepath.Join(s.dir, local.DamagedDir))
+	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names, nil
 }
 
 // makeKnownDir makes room for one more file: the directory, and the place of those

@@ -201,7 +201,7 @@ func noStore(dir string) error {
 			continue
 		}
 		switch n.Name() {
-		case storeFile, lockFile, SocketFile, LogFile, journalDir, indexDir, cacheDir, "packs", "tmp":
+		case storeFile, lockFile, SocketFile, LogFile, journalDir, indexDir, cacheDir, "packs", "tmp", local.DamagedDir:
 		default:
 			return WithHint(fmt.Errorf("%s holds %s: %w", quoted(dir), quoted(n.Name()), ErrNotAStore), "name an empty or missing directory with --store")
 		}

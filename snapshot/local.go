@@ -60,6 +60,8 @@ type localHolder struct {
 	subscribers map[int]func(context.Context, Event)
 	nextSub     int
 	closed      bool
+
+	steps func(step string) error // of tests: see at
 }
 
 // openLocal takes the lock and opens the index, replaying or rebuilding it if

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/fxamacker/cbor/v2"
@@ -51,7 +52,7 @@ func (m *marker) all(ctx context.Context) error {
 				}
 				newest = max(newest, cp.Seq)
 				if err := m.checkpoint(ctx, cp); err != nil {
-					return fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), err)
+					return lacking(fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), err), "snapfs delete "+tree.QuoteShell(cp.ID))
 				}
 			}
 			artifacts, err := m.h.index.Artifacts(ctx, org, t.ID)
@@ -59,12 +60,20 @@ func (m *marker) all(ctx context.Context) error {
 				return err
 			}
 			if err := m.artifacts(ctx, artifacts); err != nil {
-				return fmt.Errorf("artifacts of thread %s: %w", quoted(t.ID), err)
+				return lacking(fmt.Errorf("artifacts of thread %s: %w", quoted(t.ID), err), "snapfs artifact remove")
 			}
 		}
 	}
 	m.seq = newest
 	return nil
+}
+
+// lacking says what can be done where an object is missing.
+func lacking(err error, remove string) error {
+	if !errors.Is(err, cas.ErrNotFound) && !errors.Is(err, cas.ErrCorrupt) {
+		return err
+	}
+	return WithHint(err, "snapfs verify --data names all that is lost: save the same content again, or give it up with %s", remove)
 }
 
 // checkpoint follows one checkpoint. One whose record is lost needs nothing that

@@ -98,13 +98,17 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	rules := files.Encode()
 	var known *capture.Known
 	var knownFile string
+	var aside []string // before the session begins: a repair may set more aside
 	policyHash := cas.Data.Sum(rules).String()
 	if s.dir != "" {
 		if knownFile, err = s.knownPath(workspace, opt.Thread); err != nil {
 			return SaveResult{}, err
 		}
+		if aside, err = s.asidePacks(); err != nil {
+			return SaveResult{}, err
+		}
 		if !opt.FullScan {
-			known, begin.Base = s.loadKnown(knownFile, policyHash)
+			known, begin.Base = s.loadKnown(knownFile, policyHash, aside)
 		}
 	}
 	session, err := s.holder.Begin(ctx, begin)
@@ -190,7 +194,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	s.remember(workspace, opt.Thread)
 	if s.dir != "" {
-		s.saveKnown(knownFile, got.Known, cp, policyHash)
+		s.saveKnown(knownFile, got.Known, cp, policyHash, aside)
 	}
 	return SaveResult{
 		Checkpoint: cp, Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid,

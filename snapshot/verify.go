@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	iofs "io/fs"
+	"strings"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
@@ -18,6 +18,9 @@ import (
 type VerifyOptions struct {
 	Ref  string // one checkpoint; empty: the whole store
 	Data bool   // every byte, not only the structure
+	// Repair moves damaged packs aside (see [Holder.Repair]) once all is known. It
+	// implies Data, and no Ref goes with it.
+	Repair bool
 }
 
 // VerifyResult counts what was looked at.
@@ -25,22 +28,31 @@ type VerifyResult struct {
 	Checkpoints int
 	Packs       int
 	Objects     int
+	Repaired    RepairResult
 }
 
 // Verify looks for damage and calls report for each finding. The structure is:
 // every checkpoint's record, tree and lists decode, they and the threads'
 // artifacts name only objects that lie whole in a pack, and the index agrees with
-// itself. With Data, every record
-// of every pack is read and hashed too. Findings are not errors: an error says
-// that Verify itself could not go on. What is found damaged is no longer relied
-// on: the next save of the same content stores it anew.
+// itself. With Data, every record of every pack is read and hashed too. A finding
+// names a pack, or the checkpoint and the path that suffer. Each object is looked
+// at once, however many checkpoints need it; paths are looked for only where there
+// is damage. Findings are not errors: an error says that Verify itself could not go
+// on. What is found damaged is no longer relied on: the next save of the same
+// content stores it anew.
 func (s *Store) Verify(ctx context.Context, opt VerifyOptions, report func(problem string) error) (VerifyResult, error) {
+	if opt.Repair {
+		if opt.Ref != "" {
+			return VerifyResult{}, fmt.Errorf("repair is of the whole store, not of one checkpoint: %w", ErrRefused)
+		}
+		opt.Data = true
+	}
 	// Packs that are open and objects that are decoded already would hide what
 	// has become of their files.
 	fresh, end := s.uncached()
 	defer end()
-	v := &verifier{s: fresh, ctx: ctx, report: report, meter: progress.From(ctx), lies: map[cas.Key]bool{}, checked: map[cas.Key]bool{}}
-	if err := v.run(opt); err != nil {
+	v := newVerifier(ctx, fresh, opt, report)
+	if err := v.run(); err != nil {
 		return VerifyResult{}, err
 	}
 	return v.counts, nil
@@ -53,31 +65,68 @@ func (s *Store) uncached() (fresh *Store, end func()) {
 		return s, func() {}
 	}
 	packs := local.New(s.dir, readOnly{s.holder}, local.Options{})
-	fresh = &Store{dir: s.dir, holder: s.holder, blobs: packs, trees: tree.NewReader(packs, treeCache), log: s.log}
+	blobs := packNamer{packs, s.holder}
+	fresh = &Store{dir: s.dir, holder: s.holder, blobs: blobs, trees: tree.NewReader(blobs, treeCache), log: s.log}
 	return fresh, func() { _ = packs.Close() }
 }
 
-type verifier struct {
-	s       *Store
-	ctx     context.Context
-	report  func(string) error
-	counts  VerifyResult
-	meter   *progress.Meter  // objects that were found, and bytes of packs that were read
-	lies    map[cas.Key]bool // objects that a pack's footer lists
-	checked map[cas.Key]bool // blobs and directory objects that were looked at
+// packNamer has every error about damage name the pack.
+type packNamer struct {
+	cas.Store
+	holder Holder
 }
 
-func (v *verifier) run(opt VerifyOptions) error {
-	// The checkpoints before the packs: what is published meanwhile has packs
-	// that were not seen.
-	threads, cps, err := v.subjects(opt.Ref)
+// Read implements [cas.Store].
+func (p packNamer) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, error) {
+	out, err := p.Store.Read(ctx, key, dst)
+	if errors.Is(err, cas.ErrCorrupt) {
+		at, lerr := p.holder.Locate(ctx, []cas.Key{key})
+		if lerr == nil && !at[0].IsZero() && !strings.Contains(err.Error(), at[0].Pack.String()) {
+			err = fmt.Errorf("%w (pack %s)", err, at[0].Pack)
+		}
+	}
+	return out, err
+}
+
+type verifier struct {
+	s      *Store
+	ctx    context.Context
+	opt    VerifyOptions
+	report func(string) error
+	counts VerifyResult
+	meter  *progress.Meter // objects that were found, and bytes of packs that were read
+
+	places  *objectPlaces
+	damaged []cas.PackID // packs with anything wrong
+	trees   *tree.Checker
+	sound   map[content]struct{} // contents that were looked at
+	broken  map[content]error
+	parts   map[part]error // of records, that were looked at
+	lists   map[index.Blob]struct{}
+	links   linkList // of the checkpoint before
+}
+
+func newVerifier(ctx context.Context, s *Store, opt VerifyOptions, report func(string) error) *verifier {
+	v := &verifier{
+		s: s, ctx: ctx, opt: opt, report: report, meter: progress.From(ctx),
+		sound: map[content]struct{}{}, broken: map[content]error{}, parts: map[part]error{}, lists: map[index.Blob]struct{}{},
+	}
+	v.places = newObjectPlaces(s, v.pack)
+	v.trees = tree.NewChecker(s.trees, v)
+	return v
+}
+
+func (v *verifier) run() error {
+	// The checkpoints before the packs: what is published meanwhile needs packs
+	// that were not seen. What gc moves meanwhile is looked for where it is then.
+	threads, cps, err := v.subjects(v.opt.Ref)
 	if err != nil {
 		return err
 	}
-	if err := v.packs(opt.Data); err != nil {
+	if err := v.packs(); err != nil {
 		return err
 	}
-	if opt.Ref == "" {
+	if v.opt.Ref == "" {
 		problems, err := v.s.holder.Check(v.ctx)
 		if err != nil {
 			return err
@@ -98,7 +147,13 @@ func (v *verifier) run(opt VerifyOptions) error {
 			return err
 		}
 	}
-	return nil
+	if err := v.distrust(v.places.unsound); err != nil {
+		return err
+	}
+	if v.opt.Repair {
+		v.counts.Repaired, err = v.s.holder.Repair(v.ctx, newRepairRequest(v.damaged))
+	}
+	return err
 }
 
 // threadArtifacts are what a thread has now, for its next checkpoint.
@@ -139,22 +194,37 @@ func (v *verifier) subjects(ref string) ([]threadArtifacts, []Checkpoint, error)
 }
 
 // bad returns a function that reports a finding about a subject, unless the
-// whole check was called off.
+// whole check was called off, or cannot go on.
 func (v *verifier) bad(subject string) func(what string, err error) error {
 	return func(what string, err error) error {
 		if v.ctx.Err() != nil {
 			return v.ctx.Err()
 		}
+		if !isFinding(err) {
+			return err
+		}
 		return v.report(fmt.Sprintf("%s: %s: %v", subject, what, err))
 	}
 }
 
+// isFinding tells what is wrong with a store from what keeps it from being looked
+// at.
+func isFinding(err error) bool {
+	var path *iofs.PathError
+	for _, is := range []error{cas.ErrNotFound, cas.ErrCorrupt, cas.ErrTooLarge, tree.ErrInvalid} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return errors.As(err, &path)
+}
+
 // packs reads the footers, or every byte, of all packs.
-func (v *verifier) packs(data bool) error {
+func (v *verifier) packs() error {
 	if v.s.dir == "" {
 		return nil // what is in memory proves itself when it is read
 	}
-	if data {
+	if v.opt.Data {
 		_, bytes, err := local.Size(v.s.dir)
 		if err != nil {
 			return fmt.Errorf("list packs: %w", err)
@@ -165,189 +235,75 @@ func (v *verifier) packs(data bool) error {
 		if err != nil {
 			return fmt.Errorf("list packs: %w", err)
 		}
-		v.counts.Packs++
-		objects, err := local.Footer(v.s.dir, id)
-		if err != nil {
-			if err := v.report(err.Error()); err != nil {
-				return err
-			}
-			continue
-		}
-		v.counts.Objects += len(objects)
-		for _, o := range objects {
-			v.lies[o.Key] = true
-		}
-		if !data {
-			continue
-		}
-		problems, damaged, err := local.VerifyPack(v.ctx, v.s.dir, id)
-		if err == nil && len(damaged) > 0 {
-			err = v.s.holder.Distrust(v.ctx, damaged)
-		}
-		if err != nil {
+		if err := v.places.see(id); err != nil {
 			return err
-		}
-		for _, p := range problems {
-			if err := v.report(p); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
-// checkpoint follows everything that a checkpoint needs.
-func (v *verifier) checkpoint(cp Checkpoint) error {
-	v.counts.Checkpoints++
-	bad := v.bad("checkpoint " + quoted(cp.ID))
-	rec, err := v.s.Record(v.ctx, cp)
-	if err != nil {
-		return bad("record", err)
-	}
-	lists := []struct {
-		what string
-		ns   cas.Namespace
-		blob index.Blob
-	}{
-		{"hard links", cas.Trees, rec.Links},
-		{"conversation", cas.Conversations, rec.Conversation},
-		{"policy", cas.Records, rec.Policy},
-		{"omissions", cas.Records, rec.Omissions},
-	}
-	links := map[string]int{} // path -> group
-	for _, l := range lists {
-		data, err := v.s.small(v.ctx, l.ns, l.blob)
-		if err == nil && l.what == "hard links" && len(data) > 0 {
-			var groups [][]string
-			groups, err = tree.DecodeLinks(data)
-			for i, group := range groups {
-				for _, path := range group {
-					links[path] = i
-				}
-			}
-		}
-		if err == nil && l.what == "omissions" && len(data) > 0 {
-			_, err = decodeOmissions(data)
-		}
-		if err != nil {
-			if err := bad(l.what, err); err != nil {
-				return err
-			}
-		}
-	}
-	artifacts, err := readArtifacts(v.ctx, v.s.blobs, rec)
-	if err != nil {
-		err = bad("artifacts", err)
+// pack looks at one pack and tells what lies in it. known says that this is all
+// that can.
+func (v *verifier) pack(id cas.PackID) (there []cas.Located, damaged []local.Damage, known bool, err error) {
+	var report local.Report
+	if v.opt.Data {
+		report, err = local.VerifyPack(v.ctx, v.s.dir, id)
 	} else {
-		err = v.artifacts(artifacts, bad)
-	}
-	if err != nil {
-		return err
-	}
-	if !rec.Root.XAttrs.IsZero() {
-		if _, err := v.s.trees.XAttrs(v.ctx, rec.Root.XAttrs); err != nil {
-			if err := bad("extended attributes of the root", err); err != nil {
-				return err
+		report.Whole, err = local.ReadFooter(v.s.dir, id)
+		if known = err == nil; errors.Is(err, cas.ErrCorrupt) {
+			report.Problems = []string{err.Error()}
+			if report.Whole, err = local.Footer(v.s.dir, id); errors.Is(err, cas.ErrCorrupt) {
+				err = nil // which was said
 			}
 		}
 	}
-	if err := tree.Verify(v.ctx, v.s.trees, rec.Root.Tree); err != nil {
-		return bad("tree", err)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil, nil, false, nil // rewritten meanwhile, or lost: who needs it is told
 	}
-	return v.files(rec, links, bad)
-}
-
-// artifacts looks for the content of every artifact.
-func (v *verifier) artifacts(list []index.Artifact, bad func(string, error) error) error {
-	for _, a := range list {
-		if err := v.blob(cas.Artifacts, cas.Blob{Hash: a.Blob.Hash, Size: int64(a.Blob.Size)}); err != nil {
-			if err := bad("artifact "+quoted(a.ID), err); err != nil {
-				return err
-			}
-		}
+	if err != nil && (v.ctx.Err() != nil || !isFinding(err)) {
+		return nil, nil, false, err
 	}
-	return nil
-}
-
-// files looks for the content of every file of a tree, and whether the paths
-// that are hard links of one file can be that.
-func (v *verifier) files(rec index.Record, links map[string]int, bad func(string, error) error) error {
-	totals := tree.Totals{}
-	seen := map[int]tree.Entry{} // by group: one member's entry without its name
-	err := v.s.walkFiles(v.ctx, rec.Root.Tree, &totals, func(path string, e tree.Entry) error {
-		if err := v.blob(cas.Files, cas.Blob{Hash: e.Hash, Size: int64(e.Size)}); err != nil {
-			return bad(quoted(path), err)
-		}
-		group, ok := links[path]
-		if !ok {
-			return nil
-		}
-		delete(links, path)
-		e.Name = ""
-		if first, ok := seen[group]; !ok {
-			seen[group] = e
-		} else if first != e {
-			return bad(quoted(path), fmt.Errorf("differs from another hard link of the same file: %w", cas.ErrCorrupt))
-		}
-		return nil
-	})
 	if err != nil {
-		return bad("tree", err)
+		report.Problems = append(report.Problems, err.Error())
 	}
-	for _, path := range slices.Sorted(maps.Keys(links)) {
-		if err := bad("hard links", fmt.Errorf("%s is no file of the tree: %w", quoted(path), cas.ErrCorrupt)); err != nil {
-			return err
+	v.counts.Packs++
+	v.counts.Objects += len(report.Whole) + len(report.Damaged)
+	if len(report.Problems) > 0 {
+		v.damaged = append(v.damaged, id)
+	}
+	for _, p := range report.Problems {
+		if err := v.report(p); err != nil {
+			return nil, nil, false, err
 		}
 	}
-	if totals.Files != rec.Totals.Files || totals.Dirs != rec.Totals.Dirs || totals.Bytes != rec.Totals.Bytes {
-		return bad("record", fmt.Errorf("its counts are not those of its tree: %w", cas.ErrCorrupt))
+	bad := make([]cas.Located, len(report.Damaged))
+	for i, d := range report.Damaged {
+		bad[i] = d.Located
 	}
-	return nil
+	return report.Whole, report.Damaged, known || len(report.Problems) == 0, v.distrust(bad)
 }
 
-// walkFiles calls fn for every regular file of a tree and counts entries.
-func (s *Store) walkFiles(ctx context.Context, root cas.Hash, totals *tree.Totals, fn func(path string, e tree.Entry) error) error {
-	return tree.Walk(ctx, s.trees, root, func(path string, e tree.Entry) error {
-		switch e.Kind {
-		case tree.Dir:
-			totals.Dirs++
-		case tree.File:
-			totals.Files++
-			totals.Bytes += e.Size
-			return fn(path, e)
-		default:
-			totals.Files++
-		}
-		return nil
-	})
-}
-
-// blob looks for a blob's objects once.
-func (v *verifier) blob(ns cas.Namespace, b cas.Blob) error {
-	key := cas.Key{NS: ns, Hash: b.Hash}
-	if v.checked[key] {
+// distrust has saves store objects anew that are damaged where they should lie.
+func (v *verifier) distrust(objects []cas.Located) error {
+	if len(objects) == 0 {
 		return nil
 	}
-	chunks, err := cas.Chunks(v.ctx, v.s.blobs, ns, b)
+	keys := make([]cas.Key, len(objects))
+	for i, o := range objects {
+		keys[i] = o.Key
+	}
+	at, err := v.s.holder.Locate(local.Fresh(v.ctx), keys)
 	if err != nil {
 		return err
 	}
-	var keys []cas.Key
-	for _, c := range chunks {
-		if !c.Zeros() {
-			keys = append(keys, cas.Key{NS: ns, Hash: c.Hash})
+	var counting []cas.Located
+	for i, o := range objects {
+		if at[i] == o.Location {
+			counting = append(counting, o)
 		}
 	}
-	has, err := v.s.blobs.Has(v.ctx, keys)
-	if err != nil {
-		return err
+	if len(counting) == 0 {
+		return nil
 	}
-	for i, k := range keys {
-		if !has[i] || (v.s.dir != "" && !v.lies[k]) {
-			return fmt.Errorf("%s: %w", k, cas.ErrNotFound)
-		}
-	}
-	v.checked[key] = true
-	v.meter.Add(1, 0)
-	return nil
+	return v.s.holder.Distrust(v.ctx, counting)
 }

@@ -139,7 +139,10 @@ func TestDamagedFile(t *testing.T) {
 		require.Equal(t, 1, strings.Count(string(data), needle))
 		require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(data), "very", "VERY", 1)), 0o600))
 	}
-	require.Len(t, faults(t, s), 1)
+	found := faults(t, s)
+	require.Len(t, found, 2)
+	require.Contains(t, found[0], "pack ")
+	require.Contains(t, found[1], "checkpoint "+cp.ID+": d/victim: files/"+cas.Data.Sum([]byte(needle)).String()+": ")
 	for _, existing := range []bool{false, true} {
 		top := t.TempDir()
 		dir := filepath.Join(top, "dir")
@@ -263,6 +266,36 @@ func TestVerifyFindsWhatDoesNotFit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVerifyFindsLinksThatChanged: a list of hard links that a checkpoint shares with
+// one in which it is right is looked at all the same.
+func TestVerifyFindsLinksThatChanged(t *testing.T) {
+	s, ws := unsound(t)
+	cp := save(t, s, ws, "T")
+	write(t, ws, map[string]string{"d/small": "changed"})
+	require.NoError(t, os.Remove(filepath.Join(ws, "link2")))
+	write(t, ws, map[string]string{"link2": "z"})
+	other := save(t, s, ws, "T")
+	rec, err := s.Record(t.Context(), cp)
+	require.NoError(t, err)
+	cut, err := s.Record(t.Context(), other)
+	require.NoError(t, err)
+	for _, id := range []string{"wrong", "right"} { // the newest is looked at first
+		next := rec
+		next.ID, next.Parent = id, other.ID
+		if id == "wrong" {
+			next.Root.Tree, next.Totals = cut.Root.Tree, cut.Totals
+		}
+		session := begin(t, s, BeginRequest{Thread: "T"})
+		_, err = session.Publish(t.Context(), PublishRequest{Record: putRecord(t, s, session, next)})
+		require.NoError(t, err)
+		require.NoError(t, session.Close())
+		other.ID = id
+	}
+	found := faults(t, s)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], "checkpoint wrong: link2: differs from another hard link")
 }
 
 // badList puts bytes that are no list at a record's field.

@@ -205,9 +205,13 @@ func keepID(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], line)
 }
 
-// damaged FILE TEXT changes one byte of the packs where TEXT is, so that verify
-// has to find it.
+// [!] damaged TEXT changes one byte of the packs where TEXT is, so that verify
+// has to find it; "! damaged" says that nothing is wrong any more.
 func damaged(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		stateOf(ts).damaged = false
+		return
+	}
 	packs, err := filepath.Glob(filepath.Join(stateOf(ts).store, "packs/*/*.pack"))
 	ts.Check(err)
 	found := false
@@ -221,7 +225,7 @@ func damaged(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Check(os.WriteFile(path, data, 0o600))
 		}
 	}
-	if neg || !found {
+	if !found {
 		ts.Fatalf("no pack holds %q", args[0])
 	}
 	stateOf(ts).damaged = true
