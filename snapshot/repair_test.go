@@ -104,6 +104,27 @@ func TestRepair(t *testing.T) {
 	}
 }
 
+// TestSaveHealsWithoutRepair: what verify found is stored anew, also where a record
+// is missing that no footer lists.
+func TestSaveHealsWithoutRepair(t *testing.T) {
+	for _, name := range []string{"files of all encodings", "a segment of a large directory", "a footer's magic, and a file behind which others lie"} {
+		t.Run(name, func(t *testing.T) {
+			v := newVictim(t)
+			damages[name].harm(t, v)
+			who, others, _ := v.verify(t, VerifyOptions{Data: true})
+			require.NotEmpty(t, who)
+			v.again(t)
+			who, still, _ := v.verify(t, VerifyOptions{Data: true})
+			require.Empty(t, who)
+			require.Equal(t, others, still, "the pack is as it was")
+			_, _, res := v.verify(t, VerifyOptions{Repair: true})
+			require.Equal(t, 1, res.Repaired.Moved)
+			require.Zero(t, res.Repaired.Lost)
+			require.Empty(t, faults(t, v.s))
+		})
+	}
+}
+
 var errKilled = errors.New("killed")
 
 // TestRepairIsBrokenOff: wherever it ends, with the index or without, it can be run

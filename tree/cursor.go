@@ -39,12 +39,6 @@ func (c *cursor) advance() {
 	c.climb()
 }
 
-// leave goes to what follows the object that the cursor stands in.
-func (c *cursor) leave() {
-	c.top().i = c.top().o.count()
-	c.climb()
-}
-
 // climb leaves the objects that are at their end.
 func (c *cursor) climb() {
 	for len(c.stack) > 0 && c.top().i >= c.top().o.count() {
