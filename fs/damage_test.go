@@ -150,6 +150,7 @@ func TestOddChunkLists(t *testing.T) {
 func TestOneContentTwoLengths(t *testing.T) {
 	const files = 300
 	d := start(t)
+	d.damaged = true
 	cp := d.plantTree("t", func(w cas.Writer) tree.Root {
 		var b tree.Builder
 		last := cas.Object{}
