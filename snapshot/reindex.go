@@ -17,9 +17,6 @@ import (
 	"github.com/snapfs/snapfs/index/journal"
 )
 
-// asideDir holds, in a store, what was damaged and replaced.
-const asideDir = "damaged"
-
 // ReindexResult counts what an index that was made anew knows.
 type ReindexResult struct {
 	Threads     int
@@ -95,7 +92,7 @@ func (r *reindexing) prepare(ctx context.Context, h *localHolder) error {
 	}
 	lost := &lostRecords{h: h, report: report}
 	mended, err := journal.Repair(filepath.Join(h.dir, journalDir), journal.RepairOptions{
-		FS: h.fsys, Committed: committed, Aside: filepath.Join(h.dir, asideDir),
+		FS: h.fsys, Committed: committed, Aside: filepath.Join(h.dir, local.DamagedDir),
 		Fill: func(g journal.Gap, kept []journal.Entry) ([]journal.Entry, error) { return lost.fill(ctx, g, kept) },
 	})
 	if err != nil {

@@ -88,7 +88,7 @@ func TestReindex(t *testing.T) {
 		require.Equal(t, shows, stateOf(t, s))
 		require.NoError(t, s.Close())
 	}
-	require.NoDirExists(t, filepath.Join(dir, asideDir))
+	require.NoDirExists(t, filepath.Join(dir, local.DamagedDir))
 }
 
 // TestReindexHeld: who has the store is named.
@@ -154,7 +154,7 @@ func TestReindexMendsTheJournal(t *testing.T) {
 				write(t, ws, map[string]string{"g": "1"})
 				save(t, s, ws, "a")
 				require.NoError(t, s.Close())
-				copies, err := os.ReadDir(filepath.Join(dir, asideDir))
+				copies, err := os.ReadDir(filepath.Join(dir, local.DamagedDir))
 				require.NoError(t, err)
 				require.Len(t, copies, 1)
 			})

@@ -174,7 +174,7 @@ func TestRepairBesideASave(t *testing.T) {
 	v.flipObject(t, key)
 
 	h := s.holder.(*localHolder)
-	slow := &Store{dir: s.dir, holder: &repairsAtPublish{Holder: h, t: t, s: s}, blobs: s.blobs, trees: s.trees, log: s.log, now: s.now}
+	slow := &Store{dir: s.dir, fsys: s.fsys, holder: &repairsAtPublish{Holder: h, t: t, s: s}, blobs: s.blobs, trees: s.trees, log: s.log, now: s.now}
 	write(t, ws, map[string]string{"new": "so that there is something to publish"})
 	second := save(t, slow, ws, "t")
 	require.ErrorIs(t, s.Cat(t.Context(), second.ID, "f", &bytes.Buffer{}), cas.ErrNotFound)

@@ -99,20 +99,20 @@ const DamagedDir = "damaged"
 func (s *Store) SetAside(id cas.PackID) error {
 	from := packPath(s.dir, id)
 	aside := filepath.Join(s.dir, DamagedDir)
-	if err := os.Mkdir(aside, 0o700); err == nil {
-		err = errors.Join(Own(aside, s.dir), syncDir(s.dir))
+	if err := s.fsys.Mkdir(aside, 0o700); err == nil {
+		err = errors.Join(Own(aside, s.dir), s.fsys.SyncDir(s.dir))
 		if err != nil {
 			return fmt.Errorf("set pack aside: %w", err)
 		}
 	} else if !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("set pack aside: %w", noSpace(err))
 	}
-	if err := os.Rename(from, filepath.Join(aside, filepath.Base(from))); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := s.fsys.Rename(from, filepath.Join(aside, filepath.Base(from))); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("set pack aside: %w", noSpace(err))
 	}
 	s.packs.Remove(id) // after its name: nobody opens it again
 	// It is in one of the two whatever happens in between.
-	if err := errors.Join(syncDir(aside), syncDir(filepath.Dir(from))); err != nil {
+	if err := errors.Join(s.fsys.SyncDir(aside), s.fsys.SyncDir(filepath.Dir(from))); err != nil {
 		return fmt.Errorf("set pack aside: %w", err)
 	}
 	return nil
