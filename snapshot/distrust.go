@@ -68,7 +68,7 @@ func (h *localHolder) saveDistrust() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(h.fsys, path, data)
+	return writeFile(h.fsys, h.dir, path, data)
 }
 
 // Distrust implements [Holder].

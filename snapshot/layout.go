@@ -9,7 +9,6 @@ import (
 	iofs "io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -144,7 +143,7 @@ func fillStore(fsys disk.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(fsys, filepath.Join(dir, storeFile), append(data, '\n'))
+	return writeFile(fsys, dir, filepath.Join(dir, storeFile), append(data, '\n'))
 }
 
 // makeDirs makes the directories that hold nothing of the store's own: a copy of
@@ -197,9 +196,6 @@ func noStore(dir string) error {
 	for _, n := range names {
 		// What Create itself may have left when it was interrupted, or makes just
 		// now in another process.
-		if strings.HasPrefix(n.Name(), "."+storeFile+"-") {
-			continue
-		}
 		switch n.Name() {
 		case storeFile, lockFile, SocketFile, LogFile, journalDir, indexDir, cacheDir, "packs", "tmp", local.DamagedDir:
 		default:
@@ -216,9 +212,9 @@ func noStore(dir string) error {
 	return fmt.Errorf("%w at %s", ErrNoStore, quoted(dir))
 }
 
-// writeFile replaces a small file atomically and durably.
-func writeFile(fsys disk.FS, path string, data []byte) error {
-	if err := replace(fsys, path, data, disk.File.Sync); err != nil {
+// writeFile replaces a small file of the store in dir atomically and durably.
+func writeFile(fsys disk.FS, dir, path string, data []byte) error {
+	if err := replace(fsys, dir, path, data, disk.File.Sync); err != nil {
 		return err
 	}
 	return fsys.SyncDir(filepath.Dir(path))
@@ -227,26 +223,26 @@ func writeFile(fsys disk.FS, path string, data []byte) error {
 // cacheFile replaces a file of the cache of the store in dir atomically. After a
 // crash of the machine it may be damaged or gone.
 func cacheFile(fsys disk.FS, dir, path string, data []byte) error {
-	return replace(fsys, path, data, func(f disk.File) error { return local.Own(f.Name(), dir) })
+	return replace(fsys, dir, path, data, func(disk.File) error { return nil })
 }
 
-// replace writes a file beside path, has finish do what is left, and renames it.
-func replace(fsys disk.FS, path string, data []byte, finish func(disk.File) error) error {
-	beside := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-"+rand.Text())
-	f, err := fsys.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// replace writes a file in tmp/, has finish do what is left, and renames it. What a
+// process that is killed meanwhile leaves there is swept.
+func replace(fsys disk.FS, dir, path string, data []byte, finish func(disk.File) error) error {
+	f, err := local.CreateTemp(fsys, dir)
 	if err != nil {
 		return err
 	}
+	defer f.Close() // and with it the lock, only after the rename
 	_, err = f.Write(data)
 	if err == nil {
 		err = finish(f)
 	}
-	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = fsys.Rename(beside, path)
+		err = fsys.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = fsys.Remove(beside)
+		_ = fsys.Remove(f.Name())
 	}
 	return err
 }

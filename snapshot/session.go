@@ -219,9 +219,9 @@ func (s *localSession) Close() error {
 		s.over = true
 		s.mu.Unlock()
 		if s.h.packs != nil {
-			// A process that was killed left its pack; others are locked.
+			// A process that was killed left what it wrote; the rest is locked.
 			if err := local.Sweep(s.h.fsys, s.h.dir); err != nil {
-				s.h.log.Warn("cannot sweep unfinished packs", "error", err)
+				s.h.log.Warn("cannot sweep unfinished files", "error", err)
 			}
 		}
 		s.h.mu.Lock()

@@ -8,6 +8,7 @@
 package local
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	iofs "io/fs"
@@ -213,7 +214,47 @@ func readFooter(f *os.File, id cas.PackID) ([]cas.Located, error) {
 	return parseFooter(b, id, end)
 }
 
-// Sweep removes the unfinished packs that no living writer holds.
+// CreateTemp makes a file in tmp/ of the store in dir. It is locked: no sweep takes
+// it until it is closed.
+func CreateTemp(fsys disk.FS, dir string) (disk.File, error) {
+	return createTemp(fsys, dir, func() string { return filepath.Join(dir, tmpDir, "file-"+rand.Text()) })
+}
+
+// createTemp is CreateTemp for a file whose path is made up each time that it is tried.
+func createTemp(fsys disk.FS, dir string, path func() string) (disk.File, error) {
+	for {
+		f, err := fsys.OpenFile(path(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, noSpace(err)
+		}
+		swept, err := lockTemp(f)
+		if err == nil && !swept {
+			err = Own(f.Name(), dir)
+		}
+		if err == nil && !swept {
+			return f, nil
+		}
+		f.Close()
+		if err != nil {
+			return nil, errors.Join(err, fsys.Remove(f.Name()))
+		}
+	}
+}
+
+// lockTemp takes the lock that keeps a sweep away. A sweep may have been faster
+// and removed the file between its creation and the lock.
+func lockTemp(f disk.File) (swept bool, err error) {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return false, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return false, err
+	}
+	return st.Nlink == 0, nil
+}
+
+// Sweep removes the unfinished files in tmp/ that no living writer holds.
 func Sweep(fsys disk.FS, dir string) error {
 	tmp := filepath.Join(dir, tmpDir)
 	files, err := os.ReadDir(tmp)

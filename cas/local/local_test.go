@@ -289,6 +289,18 @@ func (m *movingIndex) Locate(ctx context.Context, keys []cas.Key) (locs []cas.Lo
 	return m.memIndex.Locate(ctx, keys)
 }
 
+// A file that is written is spared, one whose process was killed is swept.
+func TestSweepSparesOpenFiles(t *testing.T) {
+	_, index := newStore(t, Options{})
+	f, err := CreateTemp(disk.OS, index.dir)
+	require.NoError(t, err)
+	require.NoError(t, Sweep(disk.OS, index.dir))
+	require.FileExists(t, f.Name())
+	require.NoError(t, f.Close())
+	require.NoError(t, Sweep(disk.OS, index.dir))
+	require.NoFileExists(t, f.Name())
+}
+
 func TestSweepSparesLivingWriters(t *testing.T) {
 	s, index := newStore(t, Options{})
 	w, err := s.NewWriter(t.Context())

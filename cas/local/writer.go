@@ -268,40 +268,16 @@ func (s *Store) createPack(useReserve bool) (*openPack, error) {
 			return nil, err
 		}
 	}
-	for {
-		p := &openPack{buf: appendPackHeader(make([]byte, 0, flushAt+recordHeader))}
+	p := &openPack{buf: appendPackHeader(make([]byte, 0, flushAt+recordHeader))}
+	f, err := createTemp(s.fsys, s.dir, func() string {
 		_, _ = rand.Read(p.id[:]) // never fails
-		f, err := s.fsys.OpenFile(tmpPath(s.dir, p.id), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, fmt.Errorf("create pack: %w", noSpace(err))
-		}
-		p.f = f
-		swept, err := lockPack(f)
-		if err == nil && !swept {
-			err = Own(f.Name(), s.dir)
-		}
-		if err != nil {
-			f.Close()
-			return nil, fmt.Errorf("create pack: %w", err)
-		}
-		if !swept {
-			return p, nil
-		}
-		f.Close()
+		return tmpPath(s.dir, p.id)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create pack: %w", err)
 	}
-}
-
-// lockPack takes the lock that keeps a sweep away. A sweep may have been faster
-// and removed the file between its creation and the lock.
-func lockPack(f disk.File) (swept bool, err error) {
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		return false, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return false, err
-	}
-	return st.Nlink == 0, nil
+	p.f = f
+	return p, nil
 }
 
 // fits reports whether the pack, footer included, stays within its limit with r.

@@ -86,10 +86,19 @@ type keptFrame struct {
 	file  int
 }
 
-// read takes all whole frames.
+// read takes all whole frames, and what an earlier repair left goes.
 func (r *repair) read() (err error) {
 	if r.names, err = logNames(r.dir); err != nil {
 		return err
+	}
+	left, err := filepath.Glob(filepath.Join(r.dir, ".*.log-*")) // by one that was killed
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := r.opt.FS.Remove(path); err != nil {
+			return err
+		}
 	}
 	for i, name := range r.names {
 		data, err := os.ReadFile(filepath.Join(r.dir, name))
