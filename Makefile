@@ -4,7 +4,7 @@
 # make check   what needs no run of the tests: gofmt, vet, staticcheck, go.mod
 # make fuzz    every fuzz target for FUZZTIME each
 # make bench   saves, restores and the mount beside tar, cp, the disk, git, restic and borg: a Markdown table
-# make soak    the tests again and again, and long fuzzing: about an hour
+# make soak    hundreds of kills, the tests again and again, and long fuzzing: more than an hour
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -43,6 +43,7 @@ bench:
 	go run ./scripts/bench
 
 soak:
-	SNAPFS_LARGE=1 go test -race -skip '^TestEvery' -count=$(SOAKRUNS) -timeout=0 ./...
+	SNAPFS_LARGE=1 go test -v -count=1 -timeout=0 -run '^TestKill$$' ./cmd/snapfs
 	SNAPFS_LARGE=1 $(FAULTS)
+	SNAPFS_LARGE=1 go test -race -skip '^TestKill$$|^TestEvery' -count=$(SOAKRUNS) -timeout=0 ./...
 	FUZZTIME=$(SOAKTIME) scripts/fuzz.sh
