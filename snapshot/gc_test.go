@@ -2,8 +2,10 @@ package snapshot
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"sync"
@@ -248,6 +250,47 @@ func TestGCBesideEverything(t *testing.T) {
 	require.Empty(t, faults(t, s))
 	gc(t, s)
 	require.Empty(t, faults(t, s))
+}
+
+// meddler saves while a collection looks from thread to thread.
+type meddler struct {
+	index.Index
+	listed []string // threads
+	after  func(listed []string)
+}
+
+func (m *meddler) Checkpoints(ctx context.Context, org, thread string, p index.Page) iter.Seq2[index.Checkpoint, error] {
+	m.listed = append(m.listed, thread)
+	m.after(m.listed)
+	return m.Index.Checkpoints(ctx, org, thread, p)
+}
+
+// A thread that gets a checkpoint when the collection has looked at it already,
+// before one that is looked at later gets another, keeps it.
+func TestGCBesideSavesIntoManyThreads(t *testing.T) {
+	s := newStore(t)
+	ws := filepath.Join(t.TempDir(), "ws")
+	for _, thread := range []string{"a", "b"} {
+		noiseFile(t, ws+"/f", 1, 1000)
+		save(t, s, ws, thread)
+	}
+	h := s.holder.(*localHolder)
+	var late []Checkpoint
+	h.index = &meddler{Index: h.index, after: func(listed []string) {
+		if len(listed) == 2 && listed[0] != listed[1] {
+			for i, thread := range listed {
+				noiseFile(t, ws+"/f", uint64(i+2), 1000)
+				late = append(late, save(t, s, ws, thread))
+			}
+		}
+	}}
+	gc(t, s)
+	require.Len(t, late, 2)
+	gc(t, s)
+	require.Empty(t, faults(t, s))
+	for _, cp := range late {
+		restored(t, s, cp.ID)
+	}
 }
 
 // An object that is missing ends the collection before anything is freed.

@@ -19,14 +19,17 @@ import (
 type marker struct {
 	h       *localHolder
 	reached map[cas.Key]struct{}
-	seq     uint64 // of the newest checkpoint that was followed
-	buf     []byte
-	meter   *progress.Meter
-	sizes   map[cas.PackID]int64 // of packs that were looked at; 0: not there
+	// newest is the number of the newest checkpoint that was followed, of each
+	// thread, by organization and id: a thread may get one while the next is looked
+	// at.
+	newest map[[2]string]uint64
+	buf    []byte
+	meter  *progress.Meter
+	sizes  map[cas.PackID]int64 // of packs that were looked at; 0: not there
 }
 
 func newMarker(h *localHolder, meter *progress.Meter) *marker {
-	return &marker{h: h, meter: meter, reached: map[cas.Key]struct{}{}, sizes: map[cas.PackID]int64{}}
+	return &marker{h: h, meter: meter, reached: map[cas.Key]struct{}{}, newest: map[[2]string]uint64{}, sizes: map[cas.PackID]int64{}}
 }
 
 // all follows every checkpoint that is newer than those followed before, and
@@ -37,20 +40,21 @@ func (m *marker) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	newest := m.seq
 	for _, org := range orgs {
 		for t, err := range m.h.index.Threads(ctx, org, index.Page{}) {
 			if err != nil {
 				return err
 			}
+			thread := [2]string{org, t.ID}
+			followed := m.newest[thread]
 			for cp, err := range m.h.index.Checkpoints(ctx, org, t.ID, index.Page{}) {
 				if err != nil {
 					return err
 				}
-				if cp.Seq <= m.seq {
+				if cp.Seq <= followed {
 					break // newest first
 				}
-				newest = max(newest, cp.Seq)
+				m.newest[thread] = max(m.newest[thread], cp.Seq)
 				if err := m.checkpoint(ctx, cp); err != nil {
 					return lacking(fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), err), "snapfs delete "+tree.QuoteShell(cp.ID))
 				}
@@ -64,7 +68,6 @@ func (m *marker) all(ctx context.Context) error {
 			}
 		}
 	}
-	m.seq = newest
 	return nil
 }
 
