@@ -202,6 +202,14 @@ func sizes(t *testing.T, store string) (packs, rest int64) {
 
 // treeOf tells all of a directory that a restore has to bring back.
 func treeOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	tree, err := look(dir)
+	require.NoError(t, err)
+	return tree
+}
+
+// look is [treeOf] for a goroutine of a test.
+func look(dir string) (map[string]string, error) {
 	tree := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, e iofs.DirEntry, err error) error {
 		if err != nil {
@@ -223,8 +231,7 @@ func treeOf(t *testing.T, dir string) map[string]string {
 		tree[rel] = fmt.Sprintf("%s %d %s", info.Mode(), info.ModTime().UnixNano(), what)
 		return err
 	})
-	require.NoError(t, err)
-	return tree
+	return tree, err
 }
 
 // What a workspace is made of.
