@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -148,6 +149,45 @@ func TestStaleHead(t *testing.T) {
 	got, err := s.Resolve(t.Context(), "T@latest")
 	require.NoError(t, err)
 	require.Equal(t, "faster", got.ID)
+}
+
+// TestLostSaveIsTriedAgain: a save whose head moves while it goes on is lost, and what
+// it stored serves the next try.
+func TestLostSaveIsTriedAgain(t *testing.T) {
+	s := newStore(t)
+	ws := filepath.Join(t.TempDir(), "ws")
+	write(t, ws, map[string]string{"a": "1"})
+	first := saveAs(t, s, ws, "T", "first", "")
+	const size = 5 << 20
+	noiseFile(t, filepath.Join(ws, "big"), 1, size)
+	for i := range 100 {
+		noiseFile(t, filepath.Join(ws, "small", strconv.Itoa(i)), uint64(2+i), 3000)
+	}
+	// What a second holder would have done when this one's save has begun.
+	h := s.holder.(*localHolder)
+	s.now = func() time.Time {
+		s.now = time.Now
+		beside := begin(t, s, BeginRequest{Thread: "T", Beside: true})
+		rec, err := s.Record(t.Context(), first)
+		require.NoError(t, err)
+		rec.ID, rec.Parent = "faster", first.ID
+		_, err = h.index.Publish(t.Context(), index.Publish{Org: defaultOrg, Record: putRecord(t, s, beside, rec), ExpectedHead: first.ID})
+		require.NoError(t, err)
+		return time.Now()
+	}
+	_, before := packBytes(t, s)
+	_, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "T"})
+	require.ErrorIs(t, err, index.ErrStaleHead)
+	require.Contains(t, Hint(err), "save again")
+	_, stored := packBytes(t, s)
+	require.Greater(t, stored-before, int64(size))
+
+	again := saveAs(t, s, ws, "T", "again", "")
+	_, after := packBytes(t, s)
+	require.Equal(t, "faster", again.Parent)
+	require.Less(t, after-stored, int64(2000), "the record, and what is around it in its pack")
+	require.Less(t, again.NewBytes, int64(1000))
+	restored(t, s, "again")
 }
 
 // TestEarlyRefusals: an id or a name that is taken is found before a workspace

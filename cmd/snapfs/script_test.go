@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/client"
 	"github.com/snapfs/snapfs/fs"
 	"github.com/snapfs/snapfs/snapshot"
 )
@@ -56,6 +58,7 @@ func TestScripts(t *testing.T) {
 			"until":   until,
 			"holds":   holds,
 			"signal":  signalProcess,
+			"saving":  saving,
 			"same":    same,
 			"means":   means,
 		},
@@ -89,8 +92,9 @@ type stateKey struct{}
 // scriptState is what a script's commands share.
 type scriptState struct {
 	store   string
-	damaged bool     // Verify has to find something in the end
-	held    *os.File // the store's lock, while the script has it
+	damaged bool      // Verify has to find something in the end
+	held    *os.File  // the store's lock, while the script has it
+	save    io.Closer // the script's own save under way
 }
 
 func stateOf(ts *testscript.TestScript) *scriptState { return ts.Value(stateKey{}).(*scriptState) }
@@ -99,6 +103,9 @@ func stateOf(ts *testscript.TestScript) *scriptState { return ts.Value(stateKey{
 func (s *scriptState) end(work string) error {
 	if s.held != nil {
 		release(s.held)
+	}
+	if s.save != nil {
+		_ = s.save.Close() // its daemon may be gone
 	}
 	mounts, err := snapshot.Mountpoints()
 	if err != nil {
@@ -276,6 +283,34 @@ func holds(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(f.Truncate(0))
 	_, err = f.WriteAt(fmt.Appendf(nil, "%d save\n", os.Getpid()), 0)
 	ts.Check(err)
+}
+
+// saving THREAD begins a save through the daemon and lets it last, as a save of much
+// would, until the script says "! saving".
+func saving(ts *testscript.TestScript, neg bool, args []string) {
+	state := stateOf(ts)
+	if neg {
+		ts.Check(state.save.Close())
+		state.save = nil
+		return
+	}
+	holder, err := client.Dial(context.Background(), state.store)
+	ts.Check(err)
+	session, err := holder.Begin(context.Background(), snapshot.BeginRequest{Thread: args[0], PID: os.Getpid()})
+	ts.Check(err)
+	state.save = closers{session, holder}
+	ts.Setenv("SAVER", strconv.Itoa(os.Getpid()))
+}
+
+// closers are closed one after the other.
+type closers []io.Closer
+
+func (c closers) Close() error {
+	var errs []error
+	for _, one := range c {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // release gives a lock free, also if another script forks at this moment.
