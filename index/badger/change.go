@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	bdb "github.com/dgraph-io/badger/v4"
 	"github.com/fxamacker/cbor/v2"
@@ -42,11 +43,16 @@ func (ix *Index) commit(ev journal.Event, apply func(txn *bdb.Txn, e journal.Ent
 	return nil
 }
 
-// settleEntry applies one entry and notes that, in one transaction; only the
-// deletion of a thread takes several.
+// settleEntry applies one entry and notes that, in one transaction; the deletion of a
+// thread and many artifacts take several.
 func (ix *Index) settleEntry(e journal.Entry, apply func(txn *bdb.Txn, e journal.Entry) error) error {
-	if ev, ok := e.Event.(journal.DeleteThread); ok {
+	switch ev := e.Event.(type) {
+	case journal.DeleteThread:
 		return ix.settleDeleteThread(e, ev)
+	case journal.Publish:
+		if err := ix.settleArtifacts(ev); err != nil {
+			return err
+		}
 	}
 	return ix.update(func(txn *bdb.Txn) error {
 		if err := apply(txn, e); err != nil {
@@ -200,6 +206,28 @@ func setArtifact(txn *bdb.Txn, org, thread string, a index.Artifact) error {
 		return err
 	}
 	return txn.Set(artifactKey(org, thread, a.ID), value)
+}
+
+// settleArtifacts adds the artifacts of a publish that are too many for its
+// transaction, before it: a crash in between leaves what is added again.
+func (ix *Index) settleArtifacts(ev journal.Publish) error {
+	if len(ev.Artifacts) <= batch {
+		return nil
+	}
+	for some := range slices.Chunk(ev.Artifacts, batch) {
+		err := ix.update(func(txn *bdb.Txn) error {
+			for _, a := range some {
+				if err := setArtifact(txn, ev.Org, ev.Thread, a); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func applyAddArtifact(txn *bdb.Txn, e journal.Entry, ev journal.AddArtifact) error {

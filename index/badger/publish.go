@@ -127,7 +127,8 @@ func (ix *Index) load(ctx context.Context, hash cas.Hash) (loaded, error) {
 	return loaded{Record: rec, data: data}, nil
 }
 
-// applyPublish puts one published checkpoint into the tables.
+// applyPublish puts one published checkpoint into the tables, with its artifacts unless
+// those are many.
 func applyPublish(txn *bdb.Txn, e journal.Entry, ev journal.Publish, rec loaded) (checkpoint, error) {
 	c := checkpoint{
 		seq: e.Seq, hash: ev.Record, ready: rec.lost == nil, created: rec.Created, thread: ev.Thread, name: ev.Name,
@@ -144,12 +145,14 @@ func applyPublish(txn *bdb.Txn, e journal.Entry, ev journal.Publish, rec loaded)
 	if err != nil {
 		return c, err
 	}
-	for _, a := range ev.Artifacts {
-		if err := setArtifact(txn, ev.Org, ev.Thread, a); err != nil {
-			return c, err
+	if len(ev.Artifacts) <= batch { // see settleArtifacts
+		for _, a := range ev.Artifacts {
+			if err := setArtifact(txn, ev.Org, ev.Thread, a); err != nil {
+				return c, err
+			}
 		}
-		t.artifacts++
 	}
+	t.artifacts += uint64(len(ev.Artifacts))
 	t.checkpoints++
 	t.newBytes += rec.NewBytes
 	if c.ready {

@@ -12,11 +12,11 @@ import (
 	"github.com/snapfs/snapfs/index/journal"
 )
 
-// A transaction of a replay ends after so many entries or bytes of records, far
-// below what Badger takes.
+// A transaction of a replay ends after so many entries and artifacts, or bytes of
+// records, far below what Badger takes; see [batch].
 const (
-	replayEntries = 256
-	replayBytes   = 256 << 10
+	replayEntries = batch
+	replayBytes   = 128 << 10
 )
 
 // replay applies the journal from entry number from on. A record that is lost
@@ -71,12 +71,29 @@ func (ix *Index) replay(ctx context.Context, from uint64, rebuilding bool) error
 			txn = ix.db.NewTransaction(true)
 			continue
 		}
+		artifacts := 0
+		if ev, ok := e.Event.(journal.Publish); ok {
+			artifacts = len(ev.Artifacts)
+		}
+		if artifacts > batch || entries+artifacts > replayEntries {
+			if err := commit(); err != nil {
+				return err
+			}
+		}
+		if artifacts > batch {
+			txn.Discard() // it does not see what follows
+			if err := ix.settleArtifacts(e.Event.(journal.Publish)); err != nil {
+				return fmt.Errorf("apply journal entry %d: %w", e.Seq, err)
+			}
+			txn = ix.db.NewTransaction(true)
+			artifacts = 0
+		}
 		n, err := ix.apply(ctx, txn, e, gone, rebuilding)
 		if err != nil {
 			return fmt.Errorf("apply journal entry %d: %w", e.Seq, err)
 		}
 		at = applied{seq: e.Seq, sum: e.Sum}
-		if entries, bytes = entries+1, bytes+n; entries < replayEntries && bytes < replayBytes {
+		if entries, bytes = entries+1+artifacts, bytes+n; entries < replayEntries && bytes < replayBytes {
 			continue
 		}
 		if err := commit(); err != nil {
