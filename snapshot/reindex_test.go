@@ -202,3 +202,55 @@ func TestReindexTellsLostRecords(t *testing.T) {
 	require.Len(t, problems, 1)
 	require.Contains(t, problems[0], "checkpoint a-second of thread a is lost")
 }
+
+// TestReindexTrustsNoContent: a file that looks like a checkpoint's record of somebody
+// else's thread, in a pack so damaged that it is found, becomes none.
+func TestReindexTrustsNoContent(t *testing.T) {
+	place := func(s *Store, key cas.Key) (path string, at cas.Location) {
+		locs, err := s.holder.Locate(t.Context(), []cas.Key{key})
+		require.NoError(t, err)
+		name := locs[0].Pack.String()
+		return filepath.Join(s.dir, "packs", name[:2], name+".pack"), locs[0]
+	}
+	ws := filepath.Join(t.TempDir(), "ws")
+	write(t, ws, map[string]string{"f": "1"})
+	other := newStore(t)
+	cp := save(t, other, ws, "victim")
+	hash, err := cas.ParseHash(cp.Record)
+	require.NoError(t, err)
+	pack, at := place(other, cas.Key{NS: cas.Records, Hash: hash})
+	data, err := os.ReadFile(pack)
+	require.NoError(t, err)
+	evil := data[at.Offset : at.Offset+64+at.Stored]
+
+	s := newStore(t)
+	require.NoError(t, os.WriteFile(filepath.Join(ws, "evil"), evil, 0o644))
+	_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Compression: local.Off})
+	require.NoError(t, err)
+	pack, at = place(s, cas.NewObject(cas.Files, cas.Data, evil).Key)
+	require.NoError(t, s.Close())
+	data, err = os.ReadFile(pack)
+	require.NoError(t, err)
+	data[at.Offset] ^= 1
+	require.NoError(t, os.WriteFile(pack, data[:len(data)-10], 0o600))
+	objects, err := local.Footer(s.dir, at.Pack)
+	require.NoError(t, err)
+	require.Contains(t, keysOf(objects), cas.Key{NS: cas.Records, Hash: hash}, "the search finds it")
+	require.NoError(t, os.RemoveAll(filepath.Join(s.dir, journalDir)))
+	require.NoError(t, os.RemoveAll(filepath.Join(s.dir, indexDir)))
+	_, problems := reindex(t, s.dir)
+	require.Contains(t, strings.Join(problems, "\n"), "checkpoints are not looked for in it")
+	again, err := Open(t.Context(), s.dir, Options{})
+	require.NoError(t, err)
+	defer again.Close()
+	threads, err := again.Threads(t.Context(), Page{})
+	require.NoError(t, err)
+	require.Empty(t, threads)
+}
+
+func keysOf(objects []cas.Located) (keys []cas.Key) {
+	for _, o := range objects {
+		keys = append(keys, o.Key)
+	}
+	return keys
+}
