@@ -92,7 +92,11 @@ func openLocal(ctx context.Context, dir string, opt Options) (h *localHolder, er
 	h.packs = local.New(dir, readOnly{h}, local.Options{Places: placesCache, Damaged: h.found, FS: fsys})
 	h.objects = h.packs
 	full := local.CheckSpace(dir)
-	if opt.reindex != nil {
+	if opt.reindex == nil {
+		if err := refusePending(dir); err != nil {
+			return nil, err
+		}
+	} else {
 		err := full // an index in memory is not asked for
 		if err == nil {
 			err = opt.reindex.prepare(ctx, h)

@@ -29,7 +29,8 @@ type ReindexResult struct {
 // mended first: its whole entries stay, and checkpoints that nothing names any more, in
 // whose place entries are lost, are published again from their records. If the old
 // index is whole and knows what was lost, all becomes as it says. What was damaged is
-// kept in damaged/. It fails with [ErrLocked] while another process has the store.
+// kept in damaged/. Interrupted at any point it has to be run again, and the store is
+// refused until then. It fails with [ErrLocked] while another process has the store.
 func Reindex(ctx context.Context, dir string, opt Options, report func(problem string) error) (res ReindexResult, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -45,7 +46,11 @@ func Reindex(ctx context.Context, dir string, opt Options, report func(problem s
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
 	if known := opt.reindex.known; known != nil {
-		if err := known.restore(ctx, h, report); err != nil {
+		err := known.restore(ctx, h, report)
+		if err == nil {
+			err = known.forget(h)
+		}
+		if err != nil {
 			return res, err
 		}
 	}
@@ -86,25 +91,45 @@ func (r *reindexing) prepare(ctx context.Context, h *localHolder) error {
 	if err != nil {
 		return err
 	}
-	known := lastKnown(ctx, h)
-	if known != nil {
-		committed = max(committed, known.applied)
-	}
-	lost := &lostRecords{h: h, report: report}
-	mended, err := journal.Repair(filepath.Join(h.dir, journalDir), journal.RepairOptions{
-		FS: h.fsys, Committed: committed, Aside: filepath.Join(h.dir, local.DamagedDir),
-		Fill: func(g journal.Gap, kept []journal.Entry) ([]journal.Entry, error) { return lost.fill(ctx, g, kept) },
-	})
+	known, err := pendingKnown(h)
 	if err != nil {
 		return err
 	}
-	if len(mended.Gaps) > 0 && known != nil && known.applied >= mended.Last {
-		r.known = known
+	r.known = known
+	if known == nil {
+		known = lastKnown(ctx, h)
+	}
+	lost := &lostRecords{h: h, report: report}
+	if known != nil {
+		committed = max(committed, known.Applied)
+	}
+	mended, err := journal.Repair(filepath.Join(h.dir, journalDir), journal.RepairOptions{
+		FS: h.fsys, Committed: committed, Aside: filepath.Join(h.dir, local.DamagedDir),
+		Fill: func(g journal.Gap, kept []journal.Entry) ([]journal.Entry, error) {
+			if known == nil || len(kept) > 0 && kept[len(kept)-1].Seq > known.Applied {
+				return lost.fill(ctx, g, kept)
+			}
+			// Before the journal changes: then nobody else would know any more.
+			if r.known == nil {
+				if err := known.keep(h); err != nil {
+					return nil, err
+				}
+				r.known = known
+			}
+			return known.fill(g, kept), nil
+		},
+	})
+	if err != nil {
+		return err
 	}
 	for _, path := range mended.Copies {
 		if err := report("the journal was damaged: a copy of what it was is " + quoted(path)); err != nil {
 			return err
 		}
+	}
+	unnamed := ""
+	if r.known == nil {
+		unnamed = ", from its record, without a name if it had one"
 	}
 	for _, g := range mended.Gaps {
 		if err := report(gapText(g)); err != nil {
@@ -112,7 +137,7 @@ func (r *reindexing) prepare(ctx context.Context, h *localHolder) error {
 		}
 		for _, e := range g.Found {
 			p := e.Event.(journal.Publish)
-			if err := report(fmt.Sprintf("checkpoint %s of thread %s is there again, from its record, without a name if it had one", quoted(p.Checkpoint), quoted(p.Thread))); err != nil {
+			if err := report(fmt.Sprintf("checkpoint %s of thread %s is there again%s", quoted(p.Checkpoint), quoted(p.Thread), unnamed)); err != nil {
 				return err
 			}
 		}

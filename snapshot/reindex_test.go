@@ -2,6 +2,8 @@ package snapshot
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/disk/disktest"
 	"github.com/snapfs/snapfs/policy"
 )
 
@@ -253,4 +256,87 @@ func keysOf(objects []cas.Located) (keys []cas.Key) {
 		keys = append(keys, o.Key)
 	}
 	return keys
+}
+
+// TestEveryFaultInReindex: a repair that is interrupted at any operation of the disk
+// keeps the store closed until it is run again, and then nothing is lost.
+func TestEveryFaultInReindex(t *testing.T) {
+	from, shows := eventful(t)
+	flipEntries(t, from, 2, 4, 6, 10)
+	points := 0
+	for _, left := range []disktest.Left{disktest.Least, disktest.Some, disktest.Most} {
+		for at := 1; ; at++ {
+			top := memoryDir(t)
+			dir := filepath.Join(top, "store")
+			require.NoError(t, os.CopyFS(dir, os.DirFS(from)))
+			d, err := disktest.New(dir, uint64(at))
+			require.NoError(t, err)
+			d.Arm(disktest.Fault{At: at, Power: true})
+			quiet := func(string) error { return nil }
+			_, err = Reindex(t.Context(), dir, Options{fsys: d, bootID: "first"}, quiet)
+			if d.Met() == "" {
+				require.NoError(t, err)
+				break
+			}
+			points++
+			what := fmt.Sprintf("power lost at operation %d, %q, left %d, error %v", at, d.Met(), left, err)
+			crashed := filepath.Join(top, "crashed")
+			require.NoError(t, d.Crash(crashed, left))
+			s, oerr := Open(t.Context(), crashed, Options{bootID: "second"})
+			if oerr == nil {
+				require.Equal(t, shows, stateOf(t, s), what)
+				require.NoError(t, s.Close())
+			} else {
+				require.ErrorIs(t, oerr, index.ErrCorrupt, what)
+				_, err = Reindex(t.Context(), crashed, Options{bootID: "second"}, quiet)
+				require.NoError(t, err, what)
+			}
+			s, err = Open(t.Context(), crashed, Options{bootID: "second"})
+			require.NoError(t, err, what)
+			require.Equal(t, shows, stateOf(t, s), what)
+			require.Empty(t, faults(t, s), what)
+			require.NoError(t, errors.Join(s.Close(), os.RemoveAll(top)))
+		}
+	}
+	require.Greater(t, points, 30)
+	t.Logf("making an index anew: %d points tried", points)
+}
+
+// TestReindexKnowsRecordsWithoutAFooter: with the old index a checkpoint needs no footer
+// to come back.
+func TestReindexKnowsRecordsWithoutAFooter(t *testing.T) {
+	dir, shows := eventful(t)
+	for id, err := range local.Packs(dir) {
+		require.NoError(t, err)
+		name := id.String()
+		path := filepath.Join(dir, "packs", name[:2], name+".pack")
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		data[len(data)-3] ^= 1
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, journalDir)))
+	_, problems := reindex(t, dir)
+	require.NotContains(t, strings.Join(problems, "\n"), "its record is not in the packs")
+	s, err := Open(t.Context(), dir, Options{})
+	require.NoError(t, err)
+	defer s.Close()
+	require.Equal(t, shows, stateOf(t, s))
+}
+
+// TestEmptyJournalFile: a journal whose only file was cut to less than its header is
+// no new store's.
+func TestEmptyJournalFile(t *testing.T) {
+	for _, size := range []int64{0, 27} {
+		dir, shows := eventful(t)
+		require.NoError(t, os.Truncate(filepath.Join(dir, journalDir, "00000001.log"), size))
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, indexDir)))
+		_, err := Open(t.Context(), dir, Options{})
+		require.ErrorIs(t, err, index.ErrCorrupt)
+		_, problems := reindex(t, dir)
+		require.NotEmpty(t, problems)
+		s := openStore(t, dir)
+		require.Equal(t, shows["a-third"].Tree, stateOf(t, s)["a-third"].Tree)
+		require.NoError(t, s.Close())
+	}
 }

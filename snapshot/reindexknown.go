@@ -1,22 +1,105 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/index/badger"
+	"github.com/snapfs/snapfs/index/journal"
 )
+
+// repairFile keeps, in the store, what a repair has still to do.
+const repairFile = "repair.json"
 
 // knownState is what an index says of all that can change.
 type knownState struct {
-	applied     uint64                      // the last entry of the journal in it
-	checkpoints map[string]Checkpoint       // by id
-	artifacts   map[string][]index.Artifact // by thread: every thread is here
+	Applied     uint64                      // the last entry of the journal in it
+	Checkpoints map[string]knownCheckpoint  // by id
+	Artifacts   map[string][]index.Artifact // by thread: every thread is here
+}
+
+type knownCheckpoint struct {
+	Thread, Name, Parent string
+	Record               string // hash
+	Seq                  uint64 // of the journal's entry that published it
+	Created              int64  // Unix time in ns
+}
+
+// pendingKnown is what a repair that was interrupted knew; nil: there was none.
+func pendingKnown(h *localHolder) (*knownState, error) {
+	path := filepath.Join(h.dir, repairFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil, nil
+	}
+	var k knownState
+	if err == nil {
+		err = json.Unmarshal(data, &k)
+	}
+	if err != nil {
+		return nil, WithHint(fmt.Errorf("%s: %w: %w", repairFile, err, cas.ErrCorrupt), "delete %s: what only it knows is lost then", quoted(path))
+	}
+	return &k, nil
+}
+
+// refusePending fails while there is a repair to be ended.
+func refusePending(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, repairFile)); errors.Is(err, iofs.ErrNotExist) {
+		return nil
+	}
+	return WithHint(fmt.Errorf("open store %s: a repair of it was interrupted: %w", quoted(dir), index.ErrCorrupt), "end it with snapfs repair --reindex")
+}
+
+// keep notes what is known for a repair that is interrupted.
+func (k *knownState) keep(h *localHolder) error {
+	data, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	return writeFile(h.fsys, h.dir, filepath.Join(h.dir, repairFile), data)
+}
+
+// forget ends a repair.
+func (k *knownState) forget(h *localHolder) error {
+	if err := h.fsys.Remove(filepath.Join(h.dir, repairFile)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	return h.fsys.SyncDir(h.dir)
+}
+
+// fill tells which checkpoints were published in a gap.
+func (k *knownState) fill(g journal.Gap, kept []journal.Entry) (entries []journal.Entry) {
+	published := map[string]bool{}
+	for _, e := range kept {
+		if ev, ok := e.Event.(journal.Publish); ok {
+			published[ev.Checkpoint] = true
+		}
+	}
+	ids := slices.SortedFunc(maps.Keys(k.Checkpoints), func(a, b string) int {
+		return cmp.Compare(k.Checkpoints[a].Seq, k.Checkpoints[b].Seq)
+	})
+	for _, id := range ids {
+		cp := k.Checkpoints[id]
+		hash, err := cas.ParseHash(cp.Record)
+		if err != nil || published[id] || cp.Seq < g.First || cp.Seq > g.Last {
+			continue
+		}
+		entries = append(entries, journal.Entry{Time: time.Unix(0, cp.Created).UTC(), Event: journal.Publish{
+			Org: defaultOrg, Checkpoint: id, Thread: cp.Thread, Record: hash, ExpectedHead: cp.Parent,
+		}})
+	}
+	return entries
 }
 
 // lastKnown is the state by the index that there is, if that can be trusted; else nil.
@@ -35,27 +118,28 @@ func lastKnown(ctx context.Context, h *localHolder) *knownState {
 	if err != nil {
 		return nil
 	}
-	k.applied = ix.Applied()
+	k.Applied = ix.Applied()
 	return k
 }
 
 // readState reads everything that can change.
 func readState(ctx context.Context, ix index.Index) (*knownState, error) {
-	k := &knownState{checkpoints: map[string]Checkpoint{}, artifacts: map[string][]index.Artifact{}}
+	k := &knownState{Checkpoints: map[string]knownCheckpoint{}, Artifacts: map[string][]index.Artifact{}}
 	threads, err := collect(ix.Threads(ctx, defaultOrg, index.Page{}), newThread)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range threads {
-		if k.artifacts[t.ID], err = ix.Artifacts(ctx, defaultOrg, t.ID); err != nil {
+		if k.Artifacts[t.ID], err = ix.Artifacts(ctx, defaultOrg, t.ID); err != nil {
 			return nil, err
 		}
-		cps, err := collect(ix.Checkpoints(ctx, defaultOrg, t.ID, index.Page{}), newCheckpoint)
-		if err != nil {
-			return nil, err
-		}
-		for _, cp := range cps {
-			k.checkpoints[cp.ID] = cp
+		for cp, err := range ix.Checkpoints(ctx, defaultOrg, t.ID, index.Page{}) {
+			if err != nil {
+				return nil, err
+			}
+			k.Checkpoints[cp.ID] = knownCheckpoint{
+				Thread: t.ID, Name: cp.Name, Parent: cp.Parent, Record: cp.RecordHash.String(), Seq: cp.Seq, Created: cp.Created,
+			}
 		}
 	}
 	return k, nil
@@ -75,18 +159,18 @@ func (k *knownState) restore(ctx context.Context, h *localHolder, report func(st
 		}
 		return err
 	}
-	for _, thread := range slices.Sorted(maps.Keys(now.artifacts)) {
-		if _, ok := k.artifacts[thread]; !ok {
+	for _, thread := range slices.Sorted(maps.Keys(now.Artifacts)) {
+		if _, ok := k.Artifacts[thread]; !ok {
 			if err := do(h.index.DeleteThread(ctx, defaultOrg, thread)); err != nil {
 				return err
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(now.checkpoints)) {
-		cp := now.checkpoints[id]
-		was, ok := k.checkpoints[id]
+	for _, id := range slices.Sorted(maps.Keys(now.Checkpoints)) {
+		cp := now.Checkpoints[id]
+		was, ok := k.Checkpoints[id]
 		var err error
-		if _, thread := k.artifacts[cp.Thread]; !thread {
+		if _, thread := k.Artifacts[cp.Thread]; !thread {
 			continue
 		}
 		if !ok {
@@ -100,9 +184,9 @@ func (k *knownState) restore(ctx context.Context, h *localHolder, report func(st
 			return err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(k.checkpoints)) {
-		was := k.checkpoints[id]
-		cp, ok := now.checkpoints[id]
+	for _, id := range slices.Sorted(maps.Keys(k.Checkpoints)) {
+		was := k.Checkpoints[id]
+		cp, ok := now.Checkpoints[id]
 		if !ok {
 			if err := report(fmt.Sprintf("checkpoint %s of thread %s is lost: its record is not in the packs", quoted(id), quoted(was.Thread))); err != nil {
 				return err
@@ -113,8 +197,8 @@ func (k *knownState) restore(ctx context.Context, h *localHolder, report func(st
 			}
 		}
 	}
-	for _, thread := range slices.Sorted(maps.Keys(k.artifacts)) {
-		if err := k.artifactsOf(ctx, h, thread, now.artifacts[thread], do); err != nil {
+	for _, thread := range slices.Sorted(maps.Keys(k.Artifacts)) {
+		if err := k.artifactsOf(ctx, h, thread, now.Artifacts[thread], do); err != nil {
 			return err
 		}
 	}
@@ -127,13 +211,13 @@ func (k *knownState) restore(ctx context.Context, h *localHolder, report func(st
 // artifactsOf makes a thread's artifacts those that are known.
 func (k *knownState) artifactsOf(ctx context.Context, h *localHolder, thread string, now []index.Artifact, do func(error) error) error {
 	for _, a := range now {
-		if !slices.Contains(k.artifacts[thread], a) {
+		if !slices.Contains(k.Artifacts[thread], a) {
 			if err := do(h.index.RemoveArtifact(ctx, defaultOrg, thread, a.ID)); err != nil && !errors.Is(err, index.ErrArtifactNotFound) {
 				return err
 			}
 		}
 	}
-	for _, a := range k.artifacts[thread] {
+	for _, a := range k.Artifacts[thread] {
 		if !slices.Contains(now, a) {
 			if err := do(h.index.AddArtifact(ctx, defaultOrg, thread, a)); err != nil {
 				return err

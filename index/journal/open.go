@@ -165,8 +165,9 @@ func (j *Journal) openLast() error {
 		return err
 	}
 	first, err := readFileHeader(data)
-	if errors.Is(err, index.ErrCorrupt) && len(data) <= fileHeaderSize {
-		// The header is durable before the first frame is written, so there was none.
+	if errors.Is(err, index.ErrCorrupt) && len(data) <= fileHeaderSize && (n > 0 || !j.opt.Existing) {
+		// The header is durable before the first frame is written, so there was none. That
+		// of a log's first file is durable before the log is one that exists.
 		if n > 0 {
 			if j.last, err = j.lastOf(n - 1); err != nil {
 				return err

@@ -122,7 +122,7 @@ func (r *repair) readFile(i int, data []byte) error {
 		return err
 	} else if err != nil {
 		at = 0
-		if !last || len(data) > fileHeaderSize { // else a crash left it without its header
+		if !last || i == 0 || len(data) > fileHeaderSize { // else a crash left it without its header
 			r.damage()
 		}
 	} else if first != r.last()+1 {
