@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/internal/tasks"
 	"github.com/snapfs/snapfs/policy"
@@ -107,6 +108,9 @@ func (c *checkWorker) dir(t checkTask) error {
 		}
 		if !decision.Keep {
 			continue
+		}
+		if p == capture.Marker {
+			return corrupt("%s: the name of a restore's own marker", tree.Quote(p))
 		}
 		if err := c.links.check(p, e); err != nil {
 			return err

@@ -15,7 +15,14 @@ import (
 
 // file restores one file: content, attributes, mode, times.
 func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
-	fd, exact, err := w.create(t, e)
+	fd, kept, exact := -1, false, false
+	if w.left != nil {
+		fd, err = w.keep(t, path, e)
+		kept = fd >= 0
+	}
+	if err == nil && !kept {
+		fd, exact, err = w.create(t, e)
+	}
 	if err != nil {
 		return w.at(path, noSpace(err))
 	}
@@ -24,26 +31,58 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 			err = w.at(path, noSpace(cerr))
 		}
 	}()
-	if err := w.content(fd, e); err != nil {
+	if e.Mode&0o200 == 0 && (kept || !e.XAttrs.IsZero()) {
+		// Attributes need the right to write. The mode is set after them.
+		exact = false
+		if err := unix.Fchmod(fd, 0o600); err != nil {
+			return w.at(path, err)
+		}
+	}
+	if kept {
+		err = w.skip(fd, e)
+	} else {
+		err = w.content(fd, e)
+	}
+	if err != nil {
 		return w.at(path, noSpace(err))
 	}
+	w.step()
 	mode, err := w.setXattrs(fd, path, e)
 	if err != nil {
 		return err
 	}
 	if !exact || !e.XAttrs.IsZero() {
+		w.step()
 		err = unix.Fchmod(fd, mode)
 	}
+	// Last of all: who resumes this restore takes the time for the proof that all
+	// content is there.
+	w.step()
 	if err := errors.Join(err, setTime(fd, "", e)); err != nil {
 		return w.at(path, err)
 	}
 	return nil
 }
 
+// skip does for a file that is there already what else happens on the way.
+func (w *writer) skip(fd int, e *tree.Entry) error {
+	w.meter.Add(0, int64(e.Size))
+	w.again.take(e.Hash) // one less that needs it
+	var saved []tree.XAttr
+	if !e.XAttrs.IsZero() {
+		var err error
+		if saved, err = w.reader.XAttrs(w.ctx, e.XAttrs); err != nil {
+			return err
+		}
+	}
+	return strip(fd, saved)
+}
+
 // create makes a new file; it never opens an existing one. exact tells that it has
 // its mode already.
 func (w *writer) create(t *target, e *tree.Entry) (fd int, exact bool, err error) {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	w.step()
 	fd, err = ignoringEINTR(func() (int, error) { return unix.Openat(t.fd, e.Name, flags, e.Mode) })
 	if err != nil {
 		return -1, false, err
@@ -92,6 +131,7 @@ func (w *writer) content(fd int, e *tree.Entry) error {
 		return corrupt("%d bytes where %d were saved", len(data), e.Size)
 	}
 	w.meter.Add(0, int64(len(data)))
+	w.step()
 	return writeAt(fd, data, 0)
 }
 
@@ -122,12 +162,14 @@ func (w *writer) chunks(fd int, blob cas.Blob) error {
 				return corrupt("a chunk of %d bytes where %d were saved", len(data), c.Len)
 			}
 			w.meter.Add(0, c.Len)
+			w.step()
 			return writeAt(fd, data, c.Off)
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	w.step()
 	return unix.Ftruncate(fd, blob.Size)
 }
 

@@ -209,7 +209,7 @@ func TestPlantedLinks(t *testing.T) {
 						stages, err := filepath.Glob(filepath.Join(top, ".snapfs-restore-*"))
 						require.NoError(t, err)
 						require.Len(t, stages, 1)
-						root = stages[0]
+						root = filepath.Join(stages[0], stageTree)
 					}
 					path := filepath.Join(root, victim)
 					require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -229,12 +229,17 @@ func TestPlantedLinks(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				w := newWriter(ctx, cancel, m, tree.NewReader(m, 1<<20), &linkGroups{}, newRepeated(nil), 1)
+				opt := Options{Files: only(t, nil)}
+				m1 := newMarker(src, "", opt.Files)
 				var err error
 				if existing {
 					require.NoError(t, os.Mkdir(target, 0o755))
-					_, err = w.inPlace(src, target, only(t, nil))
+					root, _, inspected := inspect(target, m1)
+					require.NoError(t, inspected)
+					_, err = w.inPlace(root, nil, m1, src, target, opt)
+					root.close()
 				} else {
-					_, err = w.staged(src, target, only(t, nil))
+					_, err = w.staged(m1, src, target, opt)
 				}
 				require.Error(t, err)
 				require.Empty(t, list(t, outside))

@@ -3,6 +3,7 @@ package restore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -19,6 +20,7 @@ import (
 // that is restored gets the content; the others become links to it.
 type linkGroups struct {
 	groups map[string]int // path -> group
+	size   []int          // by group: how many paths
 
 	mu    sync.Mutex
 	seen  []tree.Entry // by group: a member's entry without its name; no kind: none yet
@@ -46,8 +48,9 @@ func readLinks(ctx context.Context, store cas.Store, links cas.Blob) (*linkGroup
 		return nil, fmt.Errorf("hard links: %w: %w", err, cas.ErrCorrupt)
 	}
 	l.groups = make(map[string]int)
-	l.first, l.seen = make([]string, len(groups)), make([]tree.Entry, len(groups))
+	l.first, l.seen, l.size = make([]string, len(groups)), make([]tree.Entry, len(groups)), make([]int, len(groups))
 	for i, group := range groups {
+		l.size[i] = len(group)
 		for _, p := range group {
 			l.groups[p] = i
 		}
@@ -79,6 +82,24 @@ func (l *linkGroups) check(p string, e tree.Entry) error {
 	return nil
 }
 
+// names returns how many names the file at p may have.
+func (l *linkGroups) names(p string) int {
+	if i, ok := l.groups[p]; ok {
+		return l.size[i]
+	}
+	return 1
+}
+
+// prefer makes p the path of its group that gets the content, if none is yet: an
+// earlier restore has written it.
+func (l *linkGroups) prefer(p string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i, ok := l.groups[p]; ok && l.first[i] == "" {
+		l.first[i] = p
+	}
+}
+
 // claim returns the path that has the content of p's group already, or "" when
 // the caller is to restore it.
 func (l *linkGroups) claim(p string) (first string) {
@@ -88,7 +109,7 @@ func (l *linkGroups) claim(p string) (first string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.first[i] == "" {
+	if l.first[i] == "" || l.first[i] == p {
 		l.first[i] = p
 		return ""
 	}
@@ -102,7 +123,7 @@ func (w *writer) linkAll(root *target) error {
 		if err := context.Cause(w.ctx); err != nil {
 			return err
 		}
-		if err := link(root, l); err != nil {
+		if err := w.link(root, l); err != nil {
 			return w.at(l.path, fmt.Errorf("link to %s: %w", tree.Quote(l.first), noSpace(err)))
 		}
 		w.meter.Add(0, l.size)
@@ -111,7 +132,7 @@ func (w *writer) linkAll(root *target) error {
 	return nil
 }
 
-func link(root *target, l further) error {
+func (w *writer) link(root *target, l further) error {
 	from, err := root.openBelow(path.Dir(l.first))
 	if err != nil {
 		return err
@@ -122,11 +143,33 @@ func link(root *target, l further) error {
 		return err
 	}
 	defer unix.Close(to)
-	if err := unix.Linkat(from, path.Base(l.first), to, path.Base(l.path), 0); err != nil {
+	w.step()
+	err = unix.Linkat(from, path.Base(l.first), to, path.Base(l.path), 0)
+	if w.left != nil && errors.Is(err, unix.EEXIST) {
+		err = w.relink(from, to, l)
+	}
+	if err != nil {
 		return err
 	}
 	if path.Dir(l.path) == "." {
 		root.note(l.path)
 	}
 	return nil
+}
+
+// relink makes a link where an earlier restore left a file, unless that is the link.
+func (w *writer) relink(from, to int, l further) error {
+	first, name := path.Base(l.first), path.Base(l.path)
+	var want, is unix.Stat_t
+	if err := errors.Join(unix.Fstatat(from, first, &want, unix.AT_SYMLINK_NOFOLLOW), unix.Fstatat(to, name, &is, unix.AT_SYMLINK_NOFOLLOW)); err != nil {
+		return err
+	}
+	if want.Dev == is.Dev && want.Ino == is.Ino {
+		return nil
+	}
+	if err := w.remove(&target{fd: to}, &tree.Entry{Kind: tree.File, Name: name}); err != nil {
+		return err
+	}
+	w.step()
+	return unix.Linkat(from, first, to, name, 0)
 }

@@ -10,6 +10,9 @@
 // private one beside it and renames it at the end; into an existing empty one it
 // works in place behind a marker file. All that will be needed is looked for
 // before the first write, and every byte is verified on its way.
+//
+// One that was killed leaves its marker, which says what was being restored. The
+// same restore goes on from there: what is complete is not written again.
 package restore
 
 import (
@@ -45,7 +48,16 @@ type Source struct {
 
 // Options of [Tree].
 type Options struct {
-	Files *policy.Files // which entries to restore; nil: all
+	Files      *policy.Files // which entries to restore; nil: all
+	Checkpoint string        // what the source is called, for the marker
+	Resuming   func()        // called when the restore goes on with what a killed one left; nil: nothing
+	step       func()        // of tests: called before each change of the file system
+}
+
+func (o Options) resuming() {
+	if o.Resuming != nil {
+		o.Resuming()
+	}
 }
 
 // A Problem is something that could not be made as it was saved although the
@@ -64,10 +76,12 @@ type Result struct {
 	Incomplete []Problem
 }
 
-// Tree restores src into dir, which must be missing or empty. It fails with
-// [ErrNotEmpty] or [ErrUnfinished] before it touches anything, with
-// [cas.ErrNotFound] or [cas.ErrCorrupt] when the store lacks or lost content;
-// then the target is as it was.
+// Tree restores src into dir, which must be missing or empty, or hold what a killed
+// restore of the same source with the same files left there: that is gone on with. It
+// fails with [ErrNotEmpty] or [ErrUnfinished] before it touches anything, with
+// [cas.ErrNotFound] or [cas.ErrCorrupt] when the store lacks or lost content; then the
+// target is as it was, but for one that was resumed: it is as it was before the first
+// restore.
 func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir string, opt Options) (Result, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -78,9 +92,14 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 			return Result{}, err
 		}
 	}
-	exists, err := inspect(dir)
+	m := newMarker(src, opt.Checkpoint, opt.Files)
+	root, l, err := inspect(dir, m)
 	if err != nil {
 		return Result{}, err
+	}
+	if root != nil {
+		defer root.close()
+		defer l.release()
 	}
 	links, err := readLinks(ctx, store, src.Links)
 	if err != nil {
@@ -94,122 +113,90 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	defer cancel(nil)
 	// More workers than processors: creating a file waits for the disk.
 	w := newWriter(ctx, cancel, store, r, links, again, 2*runtime.GOMAXPROCS(0))
-	if exists {
-		return w.inPlace(src, dir, opt.Files)
+	w.onStep = opt.step
+	if root != nil {
+		return w.inPlace(root, l, m, src, dir, opt)
 	}
-	return w.staged(src, dir, opt.Files)
+	return w.staged(m, src, dir, opt)
 }
 
-// inspect looks at the target without changing it.
-func inspect(dir string) (exists bool, err error) {
-	t, err := openTarget(dir)
+// inspect looks at the target without changing it. It returns nil for one that is
+// missing. Of one in which the same restore was killed it returns the marker.
+func inspect(dir string, m marker) (t *target, l *lock, err error) {
+	t, err = openTarget(dir)
 	switch {
 	case errors.Is(err, iofs.ErrNotExist):
 		if _, err := os.Lstat(dir); err == nil {
-			return false, fmt.Errorf("%s is a dangling symlink: %w", tree.Quote(dir), ErrNotEmpty)
+			return nil, nil, fmt.Errorf("%s is a dangling symlink: %w", tree.Quote(dir), ErrNotEmpty)
 		}
-		return false, nil
+		return nil, nil, nil
 	case errors.Is(err, unix.ENOTDIR):
-		return false, fmt.Errorf("%s is not a directory: %w", tree.Quote(dir), ErrNotEmpty)
+		return nil, nil, fmt.Errorf("%s is not a directory: %w", tree.Quote(dir), ErrNotEmpty)
 	case err != nil:
-		return false, err
-	}
-	defer t.close()
-	return true, t.checkEmpty(dir, false)
-}
-
-// staged restores into a private directory beside the target and renames it.
-func (w *writer) staged(src Source, dir string, files *policy.Files) (res Result, err error) {
-	made, err := makeParents(filepath.Dir(dir))
-	defer func() {
-		if err != nil {
-			for _, d := range made {
-				_ = os.Remove(d) // only if still empty
-			}
-		}
-	}()
-	if err != nil {
-		return Result{}, err
-	}
-	stage, err := os.MkdirTemp(filepath.Dir(dir), ".snapfs-restore-*")
-	if err != nil {
-		return Result{}, fmt.Errorf("restore beside %s: %w", tree.Quote(dir), noSpace(err))
+		return nil, nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, removeTree(stage))
+			l.release()
+			t.close()
 		}
 	}()
-	root, err := openTarget(stage)
-	if err != nil {
-		return Result{}, err
+	l, err = t.locked(tree.Quote(dir))
+	switch {
+	case err != nil:
+	case l == nil:
+		err = t.checkEmpty(dir, false)
+	case l.Stage != "" || l.Restore != m.Restore:
+		err = l.refuse(tree.Quote(dir))
 	}
-	defer root.close()
-	if err := root.clearDefaultACL(); err != nil {
-		return Result{}, err
-	}
-	// A default ACL of the parent may have kept us out of our own directory.
-	if err := unix.Fchmod(root.fd, 0o700); err != nil {
-		return Result{}, fmt.Errorf("restore beside %s: %w", tree.Quote(dir), err)
-	}
-	// If we are killed, nobody takes what is left for whole, nor saves it.
-	if err := root.mark(); err != nil {
-		return Result{}, fmt.Errorf("restore beside %s: %w", tree.Quote(dir), err)
-	}
-	if err := w.fill(root, src, files); err != nil {
-		return Result{}, err
-	}
-	if err := root.sync(); err != nil {
-		return Result{}, err
-	}
-	if err := unix.Unlinkat(root.fd, capture.Marker, 0); err != nil {
-		return Result{}, fmt.Errorf("remove the marker in %s: %w", stage, err)
-	}
-	w.finishRoot(root, src.Stat)
-	// Never over something that appeared meanwhile.
-	err = unix.Renameat2(unix.AT_FDCWD, stage, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) { // a file system without the flag
-		err = os.Rename(stage, dir)
-	}
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		return Result{}, fmt.Errorf("%s appeared meanwhile: %w", tree.Quote(dir), ErrNotEmpty)
-	}
-	if err != nil {
-		return Result{}, fmt.Errorf("move the restored tree to %s: %w", tree.Quote(dir), err)
-	}
-	return w.result, nil
+	return t, l, err
 }
 
-// inPlace restores into an existing empty directory, which may be a mountpoint
-// or somebody's current directory.
-func (w *writer) inPlace(src Source, dir string, files *policy.Files) (Result, error) {
-	root, err := openTarget(dir)
-	if err != nil {
-		return Result{}, err
-	}
-	defer root.close()
-	if err := root.mark(); err != nil {
-		return Result{}, fmt.Errorf("restore into %s: %w", tree.Quote(dir), err)
-	}
-	// Whatever a failure leaves behind is known as unfinished.
+// inPlace restores into an existing empty directory, which may be a mountpoint or
+// somebody's current directory, or goes on with what a killed restore left in it; then
+// l is that one's marker.
+func (w *writer) inPlace(root *target, l *lock, m marker, src Source, dir string, opt Options) (Result, error) {
+	shown := tree.Quote(dir)
 	undo := func(err error) (Result, error) { return Result{}, errors.Join(err, root.undo()) }
-	// Between the first look and the marker somebody else may have come.
-	if err := root.checkEmpty(dir, true); err != nil {
-		return undo(err)
+	if l == nil {
+		m.ACL = root.defaultACL()
+		w.step()
+		made, err := root.mark(m, shown)
+		if err != nil {
+			return Result{}, fmt.Errorf("restore into %s: %w", shown, err)
+		}
+		defer made.release()
+		// Whatever a failure leaves behind is known as unfinished.
+		root.acl = m.ACL
+		// Between the first look and the marker somebody else may have come.
+		if err := root.checkEmpty(dir, true); err != nil {
+			return undo(err)
+		}
+	} else {
+		if err := w.survey(root, l, src, opt.Files, shown); err != nil {
+			return Result{}, err // the directory stays as it is
+		}
+		root.acl = l.ACL
+		opt.resuming()
 	}
 	if err := root.clearDefaultACL(); err != nil {
 		return undo(err)
 	}
-	if err := w.fill(root, src, files); err != nil {
+	if err := w.fill(root, src, opt.Files); err != nil {
 		return undo(err)
 	}
 	if err := root.sync(); err != nil {
 		return undo(err)
 	}
-	if err := unix.Unlinkat(root.fd, capture.Marker, 0); err != nil {
-		return Result{}, fmt.Errorf("remove the marker in %s: %w", tree.Quote(dir), err)
+	err := w.finishRoot(root, src.Stat, 0o700, func() error {
+		if err := unix.Unlinkat(root.fd, capture.Marker, 0); err != nil {
+			return fmt.Errorf("remove the marker in %s: %w", shown, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return Result{}, err
 	}
-	w.finishRoot(root, src.Stat)
 	return w.result, nil
 }
 

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -30,7 +31,7 @@ type target struct {
 	made  bool
 	fd    int
 	names []string // of the root: what the restore made in it
-	acl   []byte   // of the root: its own default ACL while that is taken off
+	acl   []byte   // of the root: its own default ACL, which undo puts back
 }
 
 // openTarget opens the root of a restore.
@@ -72,7 +73,7 @@ func (t *target) checkEmpty(dir string, marked bool) error {
 		return fmt.Errorf("look at the target: %w", err)
 	}
 	if !marked && slices.Contains(names, capture.Marker) {
-		return fmt.Errorf("%s: %w", tree.Quote(dir), ErrUnfinished)
+		return &UnfinishedError{Dir: tree.Quote(dir)}
 	}
 	for _, name := range names {
 		switch {
@@ -95,8 +96,9 @@ func (t *target) isMountRoot() bool {
 	return st.Dev != up.Dev || st.Ino == up.Ino
 }
 
-// undo removes what the restore made in the directory, the marker last. What
-// others made in it meanwhile is theirs.
+// undo removes what the restore made in the directory, the marker last; of one that
+// was resumed that is also what the killed one had made. What others made in the
+// directory meanwhile is theirs.
 func (t *target) undo() error {
 	// Where the path leads by now does not matter.
 	self := fmt.Sprintf("/proc/self/fd/%d", t.fd)
@@ -112,18 +114,25 @@ func (t *target) undo() error {
 	return errors.Join(err, unix.Unlinkat(t.fd, capture.Marker, 0))
 }
 
-// clearDefaultACL takes the default ACL off the directory and remembers it:
-// everything made in it would inherit rights that nobody saved.
-func (t *target) clearDefaultACL() error {
+// defaultACL returns the directory's default ACL.
+func (t *target) defaultACL() []byte {
 	buf := make([]byte, tree.MaxXAttrValue)
 	n, err := unix.Fgetxattr(t.fd, tree.ACLDefault, buf)
 	if err != nil || n == 0 {
 		return nil // it has none, or its file system knows none
 	}
+	return bytes.Clone(buf[:n])
+}
+
+// clearDefaultACL takes the default ACL off the directory: everything made in it
+// would inherit rights that nobody saved.
+func (t *target) clearDefaultACL() error {
+	if t.defaultACL() == nil {
+		return nil
+	}
 	if err := unix.Fremovexattr(t.fd, tree.ACLDefault); err != nil {
 		return fmt.Errorf("restore: remove the default ACL of the target: %w", err)
 	}
-	t.acl = buf[:n]
 	return nil
 }
 
@@ -138,10 +147,22 @@ func (t *target) make(w *writer) error {
 		return err
 	}
 	name := t.entry.Name
-	if err := unix.Mkdirat(t.parent.fd, name, 0o700); err != nil {
+	w.step()
+	switch err := unix.Mkdirat(t.parent.fd, name, 0o700); {
+	case err == nil:
+		t.parent.note(name)
+	case w.left != nil && errors.Is(err, unix.EEXIST):
+		if t.fd, err = adopt(t.parent.fd, name); err != nil {
+			return w.at(t.path, err)
+		}
+		t.made = true
+		if err = freshen(t.fd); err != nil {
+			return w.at(t.path, err)
+		}
+		return nil
+	default:
 		return w.at(t.path, noSpace(err))
 	}
-	t.parent.note(name)
 	fd, err := unix.Openat(t.parent.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return w.at(t.path, err)
@@ -193,18 +214,6 @@ func (t *target) reopenBelow(path string) (int, error) {
 	}
 	defer unix.Close(at)
 	return unix.Openat(at, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-}
-
-// mark puts the marker of an unfinished restore into the directory.
-func (t *target) mark() error {
-	fd, err := unix.Openat(t.fd, capture.Marker, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if errors.Is(err, unix.EEXIST) {
-		return ErrUnfinished
-	}
-	if err != nil {
-		return noSpace(err)
-	}
-	return errors.Join(unix.Fsync(fd), unix.Close(fd), unix.Fsync(t.fd))
 }
 
 // sync makes everything below the directory durable: once for all files.

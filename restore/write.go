@@ -38,6 +38,8 @@ type writer struct {
 	bufs    sync.Pool // *[]byte
 	modes   modes
 	meter   *progress.Meter
+	onStep  func() // of tests; nil: nothing
+	left    *left  // what a killed restore left; nil: this one began with nothing
 
 	mu      sync.Mutex
 	result  Result
@@ -57,6 +59,13 @@ func newWriter(ctx context.Context, cancel context.CancelCauseFunc, store cas.St
 	return &writer{
 		ctx: ctx, cancel: cancel, store: store, reader: r, links: links, again: again, workers: workers, meter: progress.From(ctx),
 		bufs: sync.Pool{New: func() any { return new([]byte) }},
+	}
+}
+
+// step comes before each change of the file system, which is where a test kills us.
+func (w *writer) step() {
+	if w.onStep != nil {
+		w.onStep()
 	}
 }
 
@@ -157,6 +166,7 @@ func (w *writer) finishDir(t *target) error {
 	}
 	err := t.inPlace()
 	if err == nil {
+		w.step()
 		err = w.setDirMeta(t.fd, t.path, &t.entry)
 	}
 	if err != nil {
@@ -271,10 +281,20 @@ func (w *writer) dir(do task) {
 
 // symlink makes a link with the saved text, whatever that leads to.
 func (w *writer) symlink(t *target, e *tree.Entry) error {
-	if err := unix.Symlinkat(e.Target, t.fd, e.Name); err != nil {
+	kept, err := false, error(nil)
+	if w.left != nil {
+		kept, err = w.keepLink(t, e)
+	}
+	if err == nil && !kept {
+		w.step()
+		if err = unix.Symlinkat(e.Target, t.fd, e.Name); err == nil {
+			t.note(e.Name)
+		}
+	}
+	if err != nil {
 		return w.at(t.path+e.Name, noSpace(err))
 	}
-	t.note(e.Name)
+	w.step()
 	if err := setTime(t.fd, e.Name, e); err != nil {
 		return w.at(t.path+e.Name, err)
 	}
@@ -313,15 +333,18 @@ func (w *writer) finishAt(root *target, d dirMeta) error {
 		return w.at(d.path, err)
 	}
 	defer unix.Close(fd)
+	w.step()
 	if err := w.setDirMeta(fd, d.path, &d.entry); err != nil {
 		return w.at(d.path, err)
 	}
 	return nil
 }
 
-// finishRoot sets the metadata of the target itself. A directory that was there
-// before may belong to somebody else: then it keeps its own.
-func (w *writer) finishRoot(root *target, e tree.Entry) {
+// finishRoot sets the metadata of the target itself and calls last, which takes the
+// restore's own trace away; until then the mode has open as well. A directory that was
+// there before may belong to somebody else: then it keeps its own.
+func (w *writer) finishRoot(root *target, e tree.Entry, open uint32, last func() error) error {
+	mode := e.Mode
 	fd, err := root.reopenBelow("")
 	if err == nil {
 		defer unix.Close(fd)
@@ -330,12 +353,30 @@ func (w *writer) finishRoot(root *target, e tree.Entry) {
 			err = nil
 		}
 		if err == nil {
-			err = w.setDirMeta(fd, "", &e)
+			w.step()
+			mode, err = w.setXattrs(fd, "", &e)
+		}
+		if err == nil {
+			w.step()
+			err = errors.Join(unix.Fchmod(fd, mode|open), setTime(fd, "", &e))
+		}
+	}
+	w.step()
+	if err := last(); err != nil {
+		return err
+	}
+	if fd >= 0 {
+		// What was taken out of it has changed its time.
+		w.step()
+		again := setTime(fd, "", &e)
+		if err == nil {
+			err = errors.Join(unix.Fchmod(fd, mode), again)
 		}
 	}
 	if err != nil {
 		w.incomplete("", fmt.Errorf("set mode and time: %w", err))
 	}
+	return nil
 }
 
 // setDirMeta sets attributes, mode and time of an open directory.

@@ -18,9 +18,12 @@ import (
 
 // RestoreOptions of [Store.Restore].
 type RestoreOptions struct {
-	Dir     string        // missing or empty
+	Dir     string        // missing or empty, or what a killed restore of the same left
 	Include []policy.Rule // only what these match; none: everything
 	Exclude []policy.Rule // and not what these match
+	// Resuming is called when a restore goes on with what a killed one left; nil:
+	// nothing.
+	Resuming func()
 }
 
 // RestoreResult is what a restore made.
@@ -30,8 +33,9 @@ type RestoreResult struct {
 }
 
 // Restore copies the files of a checkpoint into a directory that is missing or
-// empty: see [restore.ErrNotEmpty] and [restore.ErrUnfinished]. After a failure
-// the directory is as it was.
+// empty, or goes on where the same restore was killed: see [restore.Tree],
+// [restore.ErrNotEmpty] and [restore.ErrUnfinished]. After a failure the directory
+// is as it was.
 func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (RestoreResult, error) {
 	cp, rec, err := s.record(ctx, ref)
 	if err != nil {
@@ -55,14 +59,36 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 		}
 	}
 	progress.From(ctx).Expect(int64(rec.Totals.Files), int64(rec.Totals.Bytes))
-	res, err := restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, source(rec), dir, restore.Options{Files: files})
-	if errors.Is(err, restore.ErrNotEmpty) {
+	res, err := restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, source(rec), dir, restore.Options{Files: files, Checkpoint: cp.ID, Resuming: opt.Resuming})
+	var unfinished *restore.UnfinishedError
+	var foreign *restore.ForeignError
+	switch {
+	case errors.As(err, &unfinished):
+		err = unfinishedHint(err, unfinished, opt.Dir)
+	case errors.As(err, &foreign):
+		err = WithHint(err, "move it away and the unfinished restore goes on, or choose another directory")
+	case errors.Is(err, restore.ErrNotEmpty):
 		err = WithHint(err, "choose a directory that is missing or empty")
 	}
 	if err != nil {
 		return RestoreResult{}, fmt.Errorf("checkpoint %s: %w", cp.ID, err)
 	}
 	return RestoreResult{Checkpoint: cp, Result: res}, nil
+}
+
+// unfinishedHint says what to type about the unfinished restore in dir.
+func unfinishedHint(err error, e *restore.UnfinishedError, dir string) error {
+	switch {
+	case e.Living:
+		return WithHint(err, "wait for its end, and try again")
+	case e.Checkpoint == "": // no marker of a restore, or an unreadable one
+		return WithHint(err, "remove what is in %s, and start again", quoted(dir))
+	case e.Stage:
+		return WithHint(err, "the restore of %s that was killed goes on when it is done again; or remove %s", quoted(e.Checkpoint), quoted(dir))
+	case e.Patterns:
+		return WithHint(err, "snapfs restore %s %s, with the same --include and --exclude, goes on with it; or remove what is in %s", quoted(e.Checkpoint), quoted(dir), quoted(dir))
+	}
+	return WithHint(err, "snapfs restore %s %s goes on with it; or remove what is in %s", quoted(e.Checkpoint), quoted(dir), quoted(dir))
 }
 
 // realPath resolves the links in a path of which the end may be missing.

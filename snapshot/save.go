@@ -22,6 +22,7 @@ import (
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/restore"
 )
 
 // SaveOptions of [Store.Save]. Only Workspace is needed.
@@ -138,6 +139,11 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		}
 	}
 	got, err := capture.Tree(ctx, workspace, w, copt)
+	if errors.Is(err, capture.ErrUnfinished) {
+		if e := restore.Unfinished(workspace); e != nil {
+			err = unfinishedHint(err, e, opt.Workspace)
+		}
+	}
 	if err != nil {
 		return SaveResult{}, fmt.Errorf("save %s: %w", quoted(workspace), err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/restore"
 )
 
@@ -141,7 +143,7 @@ func TestRootInAnothersStore(t *testing.T) {
 	openStore(t, store)
 }
 
-// stuckStore stops for ever before it reads the n-th content.
+// stuckStore stops for ever after it has read some contents.
 type stuckStore struct {
 	cas.Store
 	left atomic.Int32
@@ -158,7 +160,7 @@ func (s *stuckStore) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte,
 }
 
 // stuckRestore restores and never ends: the parent kills it.
-func stuckRestore(ctx context.Context, args []string) (string, error) { // ref, dir
+func stuckRestore(ctx context.Context, args []string) (string, error) { // ref, dir, contents that are read
 	s, err := Open(ctx, args[0], Options{})
 	if err != nil {
 		return "", err
@@ -168,13 +170,17 @@ func stuckRestore(ctx context.Context, args []string) (string, error) { // ref, 
 		return "", err
 	}
 	stuck := &stuckStore{Store: s.blobs}
-	stuck.left.Store(3)
-	_, err = restore.Tree(ctx, stuck, s.trees, source(rec), args[2], restore.Options{})
+	n, err := strconv.Atoi(args[3])
+	if err != nil {
+		return "", err
+	}
+	stuck.left.Store(int32(n))
+	_, err = restore.Tree(ctx, stuck, s.trees, source(rec), args[2], restore.Options{Checkpoint: args[1]})
 	return "", err
 }
 
-// TestKilledRestore: after it the target does not exist, or it is marked and
-// nobody takes it for whole.
+// TestKilledRestore: after it the target does not exist, or it is marked and nobody
+// takes it for whole. Another restore does not use it, the same one completes it.
 func TestKilledRestore(t *testing.T) {
 	top := userDir(t)
 	store, ws := filepath.Join(top, "store"), filepath.Join(top, "ws")
@@ -184,52 +190,96 @@ func TestKilledRestore(t *testing.T) {
 	}
 	write(t, ws, files)
 	s := openStore(t, store)
-	cp := save(t, s, ws, "T")
+	cp, want := save(t, s, ws, "T"), look(t, ws)
+	write(t, ws, map[string]string{"more": "1"})
+	other := save(t, s, ws, "T")
 	require.NoError(t, s.Close())
-	for _, existing := range []bool{false, true} {
-		dir := filepath.Join(top, fmt.Sprintf("dir-%v", existing))
-		if existing {
-			require.NoError(t, os.Mkdir(dir, 0o755))
+	for n := range 8 {
+		for _, existing := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d existing %v", n, existing), func(t *testing.T) {
+				dir := filepath.Join(top, fmt.Sprintf("dir-%d-%v", n, existing))
+				if existing {
+					require.NoError(t, os.Mkdir(dir, 0o755))
+				}
+				killRestore(t, store, cp.ID, dir, n)
+				s := openStore(t, store)
+				if existing {
+					refusesUnfinished(t, s, dir, cp.ID, other.ID)
+				} else {
+					require.NoDirExists(t, dir)
+					left, err := filepath.Glob(filepath.Join(top, ".snapfs-restore-*"))
+					require.NoError(t, err)
+					require.Len(t, left, 1)
+					for _, force := range []bool{false, true} {
+						_, err = s.Save(t.Context(), SaveOptions{Workspace: left[0], Thread: "T", Force: force})
+						require.ErrorIs(t, err, capture.ErrUnfinished)
+						require.Contains(t, Hint(err), cp.ID)
+					}
+				}
+				resumed := false
+				res, err := s.Restore(t.Context(), cp.ID, RestoreOptions{Dir: dir, Resuming: func() { resumed = true }})
+				require.NoError(t, err)
+				require.True(t, resumed)
+				require.Equal(t, int64(20), res.Files)
+				require.Equal(t, want, look(t, dir))
+				left, err := filepath.Glob(filepath.Join(top, ".snapfs-restore-*"))
+				require.NoError(t, err)
+				require.Empty(t, left)
+				require.NoError(t, s.Close())
+			})
 		}
-		cmd := childCommand(t, uint32(os.Geteuid()), "stuck restore", store, cp.ID, dir)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		watchdog := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-		line, err := bufio.NewReader(out).ReadString('\n')
-		watchdog.Stop()
-		require.NoError(t, err)
-		require.Equal(t, "stuck\n", line)
-		require.NoError(t, cmd.Process.Kill())
-		_ = cmd.Wait()
-
-		s := openStore(t, store)
-		if !existing {
-			require.NoDirExists(t, dir)
-			left, err := filepath.Glob(filepath.Join(top, ".snapfs-restore-*"))
-			require.NoError(t, err)
-			require.Len(t, left, 1)
-			require.FileExists(t, filepath.Join(left[0], capture.Marker), "no save takes it for whole")
-			_, err = s.Restore(t.Context(), cp.ID, RestoreOptions{Dir: dir})
-			require.NoError(t, err, "the next one is not in the way of the last")
-			require.Equal(t, look(t, ws), look(t, dir))
-		} else {
-			require.FileExists(t, filepath.Join(dir, capture.Marker))
-			before := look(t, dir)
-			require.Greater(t, len(before), 2)
-			_, err := s.Restore(t.Context(), cp.ID, RestoreOptions{Dir: dir})
-			require.ErrorIs(t, err, restore.ErrUnfinished)
-			_, err = s.Save(t.Context(), SaveOptions{Workspace: dir, Thread: "T"})
-			require.ErrorIs(t, err, capture.ErrUnfinished)
-			_, err = s.Save(t.Context(), SaveOptions{Workspace: dir, Thread: "T", Force: true})
-			require.ErrorIs(t, err, capture.ErrUnfinished)
-			require.Equal(t, before, look(t, dir))
-			head, err := s.Thread(t.Context(), "T")
-			require.NoError(t, err)
-			require.Equal(t, cp.ID, head.Head)
-		}
-		require.Empty(t, faults(t, s))
-		require.NoError(t, s.Close())
 	}
+}
+
+// killRestore kills a restore after it has read some contents.
+func killRestore(t *testing.T, store, ref, dir string, contents int) {
+	t.Helper()
+	cmd := childCommand(t, uint32(os.Geteuid()), "stuck restore", store, ref, dir, strconv.Itoa(contents))
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() { _ = cmd.Wait() }()
+	defer func() { _ = cmd.Process.Kill() }()
+	watchdog := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer watchdog.Stop()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "stuck\n", line)
+}
+
+// refusesUnfinished looks for every way in which the directory of a killed restore must
+// not be used, and for what is said about it.
+func refusesUnfinished(t *testing.T, s *Store, dir, ref, other string) {
+	t.Helper()
+	require.FileExists(t, filepath.Join(dir, capture.Marker))
+	before := look(t, dir)
+	head, err := s.Thread(t.Context(), "T")
+	require.NoError(t, err)
+	hint := "snapfs restore " + ref + " " + dir
+	_, err = s.Restore(t.Context(), other, RestoreOptions{Dir: dir})
+	require.ErrorIs(t, err, restore.ErrUnfinished)
+	require.Contains(t, Hint(err), hint)
+	_, err = s.Restore(t.Context(), ref, RestoreOptions{Dir: dir, Include: []policy.Rule{{Pattern: "d0"}}})
+	require.ErrorIs(t, err, restore.ErrUnfinished)
+	require.Contains(t, Hint(err), hint)
+	for _, force := range []bool{false, true} {
+		_, err = s.Save(t.Context(), SaveOptions{Workspace: dir, Thread: "T", Force: force})
+		require.ErrorIs(t, err, capture.ErrUnfinished)
+		require.Contains(t, Hint(err), hint)
+	}
+	planted := filepath.Join(dir, "d9")
+	write(t, dir, map[string]string{"d9": "mine"})
+	_, err = s.Restore(t.Context(), ref, RestoreOptions{Dir: dir})
+	require.ErrorIs(t, err, restore.ErrNotEmpty)
+	require.Contains(t, Hint(err), "move it away")
+	require.FileExists(t, planted)
+	require.NoError(t, os.Remove(planted))
+	after := look(t, dir)
+	root := after["."]
+	root.Mtime = before["."].Mtime
+	after["."] = root
+	require.Equal(t, before, after)
+	again, err := s.Thread(t.Context(), "T")
+	require.NoError(t, err)
+	require.Equal(t, head.Head, again.Head)
 }

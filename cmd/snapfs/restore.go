@@ -40,7 +40,15 @@ type incompleteItem struct {
 func restoreFiles(c *cli.Context, store *snapshot.Store) error {
 	ref, dir := c.Args().Get(0), c.Args().Get(1)
 	ctx, done := watch(c, "files")
-	res, err := store.Restore(ctx, ref, snapshot.RestoreOptions{Dir: dir, Include: rules(c, "include"), Exclude: rules(c, "exclude")})
+	res, err := store.Restore(ctx, ref, snapshot.RestoreOptions{
+		Dir: dir, Include: rules(c, "include"), Exclude: rules(c, "exclude"),
+		Resuming: func() {
+			if isTerminal(os.Stderr) && !c.Bool("quiet") {
+				fmt.Fprint(os.Stderr, clearLine) // a bar may be there
+			}
+			summary(c, "resuming the unfinished restore of %s into %s", quote(ref), quote(dir))
+		},
+	})
 	done()
 	if err != nil {
 		return err

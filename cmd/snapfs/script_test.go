@@ -61,6 +61,7 @@ func TestScripts(t *testing.T) {
 			"saving":  saving,
 			"same":    same,
 			"means":   means,
+			"cut":     cut,
 		},
 	})
 }

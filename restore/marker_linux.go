@@ -1,0 +1,243 @@
+package restore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/policy"
+)
+
+// markerVersion is the version of the marker's content.
+const markerVersion = 1
+
+// maxMarker bounds the marker's length in bytes, patterns included.
+const maxMarker = 1 << 20
+
+// marker is the content of the marker file: what is being restored. It is written
+// before everything else and never changed.
+type marker struct {
+	Version    int    `json:"version"`
+	Checkpoint string `json:"checkpoint,omitempty"` // its id, for people
+	Tree       string `json:"tree"`                 // root directory object
+	Restore    string `json:"restore"`              // hash of all that decides the result
+	Patterns   string `json:"patterns,omitempty"`   // as policy.Files.Encode has them
+	Boot       string `json:"boot"`                 // boot of the machine; empty: not known
+	Stage      string `json:"stage,omitempty"`      // name of the staging directory that it is in
+	// ACL is the default ACL that the target had: a failure puts it back.
+	ACL []byte `json:"acl,omitempty"`
+}
+
+// newMarker describes a restore. Two restores with equal Restore make the same.
+func newMarker(src Source, checkpoint string, files *policy.Files) marker {
+	m := marker{Version: markerVersion, Checkpoint: checkpoint, Tree: src.Root.String(), Boot: bootID()}
+	rules := ""
+	if !files.All() {
+		rules = string(files.Encode())
+	}
+	e := src.Stat
+	m.Restore = cas.Data.Sum(fmt.Appendf(nil, "%s %o %d %d %s %s %d\n%s",
+		src.Root, e.Mode, e.MtimeSec, e.MtimeNsec, e.XAttrs, src.Links.Hash, src.Links.Size, rules)).String()
+	m.Patterns = rules
+	return m
+}
+
+// bootID names this boot of the machine; empty where the kernel does not tell.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// An UnfinishedError says that a directory is the target of a restore that did not
+// end, or has not ended yet. It is an [ErrUnfinished].
+type UnfinishedError struct {
+	Dir        string // quoted
+	Living     bool   // that restore is under way
+	Stage      bool   // the directory is the staging directory of another one
+	Checkpoint string // what it restores; empty: not known
+	Patterns   bool   // only a part of it
+}
+
+// Error tells the two cases apart.
+func (e *UnfinishedError) Error() string {
+	if e.Living {
+		return e.Dir + ": another restore into it is under way"
+	}
+	return e.Dir + ": " + ErrUnfinished.Error()
+}
+
+// Unwrap returns [ErrUnfinished].
+func (e *UnfinishedError) Unwrap() error { return ErrUnfinished }
+
+// Unfinished tells what the marker in dir says, for a hint; nil when there is none.
+func Unfinished(dir string) *UnfinishedError {
+	t, err := openTarget(dir)
+	if err != nil {
+		return nil
+	}
+	defer t.close()
+	l, err := t.locked(dir)
+	if l != nil {
+		defer l.release()
+		return l.refuse(dir)
+	}
+	var e *UnfinishedError
+	errors.As(err, &e)
+	return e
+}
+
+// lock is a marker file that this process has locked. The lock goes with the
+// process, however that ends.
+type lock struct {
+	marker
+	fd    int
+	begun unix.Timespec // when the marker was written, by its file system's clock
+}
+
+// refuse is the error of a restore that is not the marker's.
+func (l *lock) refuse(dir string) *UnfinishedError {
+	return &UnfinishedError{Dir: dir, Stage: l.Stage != "", Checkpoint: l.Checkpoint, Patterns: l.Patterns != ""}
+}
+
+// release gives the lock back; the marker stays.
+func (l *lock) release() {
+	if l != nil && l.fd >= 0 {
+		_ = unix.Close(l.fd)
+		l.fd = -1
+	}
+}
+
+// mark puts a locked marker into the directory, and makes it durable.
+func (t *target) mark(m marker, shown string) (*lock, error) {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxMarker {
+		m.Patterns = "too many to be listed"
+		if data, err = json.Marshal(m); err != nil {
+			return nil, err
+		}
+	}
+	data = append(data, '\n')
+	fd, err := t.linkMarker(data)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		fd, err = t.createMarker(data) // a file system that makes no files without a name
+	}
+	if errors.Is(err, unix.EEXIST) {
+		return nil, &UnfinishedError{Dir: shown, Living: true} // it was not there a moment ago
+	}
+	if err != nil {
+		return nil, noSpace(err)
+	}
+	var st unix.Stat_t
+	if err := errors.Join(unix.Fsync(t.fd), unix.Fstat(fd, &st)); err != nil {
+		_ = unix.Close(fd)
+		return nil, errors.Join(noSpace(err), unix.Unlinkat(t.fd, capture.Marker, 0))
+	}
+	return &lock{marker: m, fd: fd, begun: st.Mtim}, nil
+}
+
+// linkMarker makes a marker that is there with its whole content or not at all.
+func (t *target) linkMarker(data []byte) (fd int, err error) {
+	fd, err = unix.Openat(t.fd, ".", unix.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return -1, err
+	}
+	if err = writeMarker(fd, data); err == nil {
+		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), t.fd, capture.Marker, unix.AT_SYMLINK_FOLLOW)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// createMarker makes a marker by its name. One that was killed meanwhile says nothing,
+// and nobody resumes it.
+func (t *target) createMarker(data []byte) (fd int, err error) {
+	fd, err = unix.Openat(t.fd, capture.Marker, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return -1, err
+	}
+	if err := writeMarker(fd, data); err != nil {
+		_ = unix.Close(fd)
+		return -1, errors.Join(err, unix.Unlinkat(t.fd, capture.Marker, 0))
+	}
+	return fd, nil
+}
+
+// writeMarker locks and fills a new marker file.
+func writeMarker(fd int, data []byte) error {
+	// A file system without locks is no reason to fail: nobody will resume there.
+	_ = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	if err := writeAt(fd, data, 0); err != nil {
+		return err
+	}
+	return unix.Fsync(fd)
+}
+
+// locked locks the marker in the directory, which messages call shown; nil when
+// there is none. A marker that another process has locked, that is not the caller's
+// or that cannot be read is an [UnfinishedError].
+func (t *target) locked(shown string) (*lock, error) {
+	for {
+		fd, err := unix.Openat(t.fd, capture.Marker, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOENT) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, &UnfinishedError{Dir: shown}
+		}
+		l, err := readMarker(fd, shown)
+		if err != nil {
+			_ = unix.Close(fd)
+			return nil, err
+		}
+		// Its restore may have come to its end before we had the lock.
+		var st, named unix.Stat_t
+		err = errors.Join(unix.Fstat(fd, &st), unix.Fstatat(t.fd, capture.Marker, &named, unix.AT_SYMLINK_NOFOLLOW))
+		if err == nil && st.Dev == named.Dev && st.Ino == named.Ino {
+			return l, nil
+		}
+		l.release()
+	}
+}
+
+// readMarker reads and locks an open marker.
+func readMarker(fd int, shown string) (*lock, error) {
+	refused := &UnfinishedError{Dir: shown}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || !own(&st) || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > 2*maxMarker {
+		return nil, refused
+	}
+	l := &lock{fd: fd, begun: st.Mtim}
+	data := make([]byte, st.Size)
+	if n, err := unix.Pread(fd, data, 0); err != nil && !errors.Is(err, io.EOF) || n < len(data) {
+		return nil, refused
+	}
+	if err := json.Unmarshal(data, &l.marker); err != nil || l.Version != markerVersion {
+		return nil, refused
+	}
+	refused = l.refuse(shown)
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		refused.Living = errors.Is(err, unix.EWOULDBLOCK)
+		return nil, refused
+	}
+	return l, nil
+}
+
+// own reports whether a file is the caller's: what somebody else planted is not
+// taken for what the restore made.
+func own(st *unix.Stat_t) bool { return int(st.Uid) == os.Geteuid() }
