@@ -8,8 +8,9 @@ usage() {
 usage: restore-sandbox.sh [--store DIR] [--hook CMD] THREAD DIR
 
 A DIR with content is a live sandbox and left alone. A missing or empty one gets
-the newest checkpoint of THREAD, or starts empty if THREAD has none; then CMD is
-run in it by sh. Exit code 0: the sandbox can start.
+the newest checkpoint of THREAD, or starts empty if THREAD has none; one in which
+that restore was killed gets the rest of it. Then CMD is run in it by sh. Exit
+code 0: the sandbox can start.
 END
 }
 
@@ -103,7 +104,8 @@ ask() {
 }
 
 # A sandbox that is not ready has this file in it. It is the program's own: snapfs
-# neither saves such a directory nor restores into it.
+# does not save such a directory. One that a restore was killed in has something in
+# the file, and the same restore goes on there; the hook's is empty, and nothing does.
 marker=.snapfs-restoring
 
 # filled tells whether DIR has content. What cannot be looked into is an error,
@@ -146,11 +148,14 @@ unmark() {
 	[ "$now" != "$marked" ] || touch -d "$saved" -- "$dir" 2>/dev/null || true
 }
 
-if [ -e "$dir/$marker" ] || [ -L "$dir/$marker" ]; then
-	say "${dir@Q} is unfinished: a restore was cut off in it, or its hook did not succeed"
+cut=false
+if [ -f "$dir/$marker" ] && [ ! -L "$dir/$marker" ] && [ -s "$dir/$marker" ]; then
+	cut=true
+elif [ -e "$dir/$marker" ] || [ -L "$dir/$marker" ]; then
+	say "${dir@Q} is unfinished: its hook did not succeed, or a restore was cut off in it"
 	again 6
 fi
-if filled; then
+if ! $cut && filled; then
 	say "${dir@Q} has content: a live sandbox, left alone"
 	exit 0
 fi
@@ -197,6 +202,10 @@ document() {
 document
 own=$owner incomplete=false
 if [ -z "$own" ]; then
+	if $cut; then
+		say "${dir@Q} is unfinished: a restore was cut off in it, and thread ${thread@Q} has no checkpoint"
+		again 6
+	fi
 	if [ ! -d "$dir" ]; then
 		mkdir -p -- "${dir%/*}/" || fail 1 "cannot make ${dir@Q}"
 		mkdir -- "$dir" || fail 1 "cannot make ${dir@Q}"

@@ -222,6 +222,45 @@ func TestRestoreUnfinished(t *testing.T) {
 	})
 }
 
+// TestRestoreCutOff is about a sandbox in which a restore was killed: it gets the rest
+// before its hook runs, and never looks live before.
+func TestRestoreCutOff(t *testing.T) {
+	eachWay(t, func(w *world) {
+		w.write("ws/a", "first")
+		w.write("ws/big/f", strings.Repeat("0123456789abcde\n", 6<<20))
+		w.must("snapfs", "save", "--thread", "task", "--compression", "off", "ws")
+		w.save("other", "one")
+		for _, dir := range []string{"missing", "empty"} {
+			if dir == "empty" {
+				w.mkdir(dir)
+			}
+			made := dir + "/a"
+			if dir == "missing" {
+				made = ".snapfs-restore-*/tree/a"
+			}
+			r := w.start("snapfs", "restore", "task@latest", dir)
+			w.until("the restore", func() bool { return w.exists(made) })
+			require.NoError(w, syscall.Kill(-r.Process.Pid, syscall.SIGKILL))
+			require.Equal(w, -1, r.end().code, "it was killed in time")
+
+			if dir == "empty" {
+				for thread, text := range map[string]string{"other": "hint: snapfs restore", "new": "is unfinished"} {
+					w.fails(6, text, restoreScript, "--hook", hook, thread, dir)
+					require.False(w, w.hooked())
+				}
+				w.fails(6, "unfinished", "snapfs", "save", "--thread", "task", dir)
+			}
+			got := w.run(restoreScript, "--hook", hook, "task", dir)
+			require.Equal(w, 0, got.code, got.stderr)
+			require.Contains(w, got.stderr, "resuming")
+			require.True(w, w.hooked())
+			w.must("diff", "-r", "ws", dir)
+			require.False(w, w.exists(".snapfs-restore-*"))
+			require.Contains(w, w.run(restoreScript, "--hook", hook, "task", dir).stderr, "left alone")
+		}
+	})
+}
+
 func TestRestoreOddNames(t *testing.T) {
 	w := newWorld(t)
 	for i, name := range []string{"two words", "-rf", "--hook", "new\nline\n", "$(touch x)`touch y`", `"'\`, "*", "ä\u2028🦊", "a@b", "=", `","thread":"task"`} {
