@@ -151,13 +151,18 @@ func TestPlantedStage(t *testing.T) {
 	}
 }
 
-// TestPrivateStage: nobody else looks into it, whatever the target will allow.
+// TestPrivateStage: nobody else looks into it, whatever the target will allow. The
+// target has the group that its parent gives.
 func TestPrivateStage(t *testing.T) {
 	m := newMemory()
 	src := sample(t, m)
 	src.Stat.Mode = 0o777
 	top := scratch(t)
-	require.NoError(t, os.Chmod(top, 0o2777))
+	gid := os.Getgid()
+	if os.Geteuid() == 0 {
+		gid = 12345
+	}
+	require.NoError(t, errors.Join(os.Chown(top, -1, gid), unix.Chmod(top, 0o2777)))
 	target := filepath.Join(top, "target")
 	m.onRead = func(key cas.Key) error {
 		if string(m.objects[key]) == "file" {
@@ -172,7 +177,9 @@ func TestPrivateStage(t *testing.T) {
 	}
 	_, err := m.restore(t, src, target)
 	require.NoError(t, err)
-	require.Equal(t, uint32(0o777), stat(t, target).Mode&0o7777)
+	st := stat(t, target)
+	require.Equal(t, uint32(0o777), st.Mode&0o7777)
+	require.Equal(t, gid, int(st.Gid))
 }
 
 // TestResumedFails: one that fails takes away what the killed one had made too, but
