@@ -108,18 +108,12 @@ func openLocal(ctx context.Context, dir string, opt Options) (h *localHolder, er
 	if full != nil {
 		log.Warn("the disk is nearly full: the index is kept in memory", "store", dir, "error", full)
 	}
-	opened, err := openIndex(ctx, filepath.Join(dir, indexDir), badger.Options{
-		Journal: filepath.Join(dir, journalDir),
-		Packs:   h.footers,
-		Records: h.recordAt,
-		// The store was made with one.
-		Existing: true,
-		InMemory: errors.Is(full, cas.ErrNoSpace),
-		Logger:   log,
-		FS:       fsys,
-		BootID:   opt.bootID,
-		Rebuild:  opt.reindex != nil,
-	})
+	inMemory := errors.Is(full, cas.ErrNoSpace)
+	opened, err := h.openIndex(ctx, opt, inMemory)
+	if errors.Is(err, cas.ErrNoSpace) && !inMemory && opt.reindex == nil {
+		log.Warn("there is no room for the index: it is kept in memory", "store", dir, "error", err)
+		opened, err = h.openIndex(ctx, opt, true)
+	}
 	if errors.Is(err, index.ErrCorrupt) {
 		err = WithHint(err, "put the journal back as it was, from a backup; or keep what is whole: snapfs repair --reindex")
 	}
@@ -146,10 +140,21 @@ func (h *localHolder) recordAt(ctx context.Context, at cas.Located) ([]byte, err
 // openIndex opens the index of a store whose lock this process has. Then nobody
 // else has the index open but, for an instant, a child that the last holder was
 // just forking: that is waited for.
-func openIndex(ctx context.Context, dir string, opt badger.Options) (*badger.Index, error) {
+func (h *localHolder) openIndex(ctx context.Context, opt Options, inMemory bool) (*badger.Index, error) {
 	const tries, pause = 200, 5 * time.Millisecond
 	for try := 1; ; try++ {
-		ix, err := badger.Open(ctx, dir, opt)
+		ix, err := badger.Open(ctx, filepath.Join(h.dir, indexDir), badger.Options{
+			Journal: filepath.Join(h.dir, journalDir),
+			Packs:   h.footers,
+			Records: h.recordAt,
+			// The store was made with one.
+			Existing: true,
+			InMemory: inMemory,
+			Logger:   h.log,
+			FS:       h.fsys,
+			BootID:   opt.bootID,
+			Rebuild:  opt.reindex != nil,
+		})
 		if !errors.Is(err, index.ErrInUse) || try == tries || ctx.Err() != nil {
 			return ix, err
 		}

@@ -39,6 +39,7 @@ import (
 	bdb "github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/y"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/index/journal"
 	"github.com/snapfs/snapfs/internal/disk"
@@ -83,7 +84,8 @@ type Index struct {
 	journal *journal.Journal
 	mark    *mark // nil in memory
 	at      applied
-	rebuilt string // why it was rebuilt when opened; empty: it was not
+	rebuilt string          // why it was rebuilt when opened; empty: it was not
+	roomy   map[string]bool // files that have their space
 
 	update func(func(*bdb.Txn) error) error // db.Update; tests make it fail
 
@@ -190,7 +192,12 @@ func (ix *Index) Close() error {
 	}
 	ix.state.Unlock()
 
-	err := closeDB(ix.db)
+	var err error
+	if ix.canClose() {
+		err = closeDB(ix.db)
+	} else {
+		err = fmt.Errorf("no room to write out the index, the next command catches up: %w", cas.ErrNoSpace)
+	}
 	if ix.opt.Tables {
 		return errors.Join(err, ix.mark.close())
 	}

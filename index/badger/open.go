@@ -38,7 +38,7 @@ func Open(ctx context.Context, dir string, opt Options) (*Index, error) {
 		opt.BootID = bootID()
 	}
 	opt.FS = disk.Or(opt.FS)
-	ix := &Index{dir: dir, opt: opt}
+	ix := &Index{dir: dir, opt: opt, roomy: map[string]bool{}}
 	ix.idle.L = &ix.state
 	ix.update = func(fn func(*bdb.Txn) error) error { return ix.db.Update(fn) }
 	if err := ix.open(ctx); err != nil {
@@ -132,6 +132,9 @@ func (ix *Index) trust() (err error) {
 	if ix.db, err = openDB(ix.dir, ix.opt.Logger); err != nil {
 		return err
 	}
+	if err = ix.room(); err != nil {
+		return err
+	}
 	err = ix.db.View(func(txn *bdb.Txn) error {
 		return get(txn, appliedKey, func(b []byte) (err error) {
 			ix.at, err = decodeApplied(b)
@@ -176,6 +179,10 @@ func (ix *Index) rebuild(ctx context.Context) (err error) {
 		return err
 	}
 	if ix.db, err = openDB(dir, ix.opt.Logger); err != nil {
+		return err
+	}
+	clear(ix.roomy)
+	if err := ix.room(); err != nil {
 		return err
 	}
 	batch := ix.db.NewWriteBatch()
