@@ -91,8 +91,12 @@ func makeAll(fsys disk.FS, dir string) error {
 		}
 	}
 	if errors.Is(err, iofs.ErrExist) {
-		if info, serr := os.Stat(dir); serr == nil && info.IsDir() {
+		info, serr := os.Stat(dir)
+		if serr == nil && info.IsDir() {
 			return nil
+		}
+		if errors.Is(serr, iofs.ErrNotExist) {
+			return WithHint(fmt.Errorf("%s is a link that leads nowhere: %w", quoted(dir), ErrNotAStore), "name an empty or missing directory with --store")
 		}
 	}
 	if err != nil {

@@ -151,7 +151,7 @@ func gapText(g journal.Gap) string {
 		text = fmt.Sprintf("journal entries %d to %d are lost", g.First, g.Last)
 	}
 	if rest := g.Last - g.First + 1 - uint64(len(g.Found)); rest > 0 {
-		text += fmt.Sprintf(": %d of them may have named or deleted checkpoints, or added or removed artifacts", rest)
+		text += fmt.Sprintf("; of %d nothing more is known: checkpoints may have been published, named or deleted, artifacts added or removed", rest)
 	}
 	return text
 }

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/castest"
+	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -76,4 +78,41 @@ func TestVerifyReadsOnce(t *testing.T) {
 		require.LessOrEqual(t, got[cas.Records], checkpoints+4)
 		require.Equal(t, 1, got[cas.Files], "the chunk list")
 	}
+}
+
+// movesMeanwhile has a collection move objects right after it was asked where they are.
+type movesMeanwhile struct {
+	Holder
+	move func()
+}
+
+func (m *movesMeanwhile) Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error) {
+	at, err := m.Holder.Locate(ctx, keys)
+	if local.IsFresh(ctx) {
+		m.move()
+	}
+	return at, err
+}
+
+// TestVerifyBesideCollections: what collections move again and again is not missing.
+func TestVerifyBesideCollections(t *testing.T) {
+	s := newStore(t)
+	ws := filepath.Join(t.TempDir(), "ws")
+	n := 0
+	another := func() {
+		if n < 3 {
+			n++
+			noiseFile(t, ws+"/new", uint64(100+n), 3000)
+			save(t, s, ws, "other")
+			require.Positive(t, gc(t, s).Rewritten)
+		}
+	}
+	data := noiseFile(t, ws+"/f", 1, 5000)
+	save(t, s, ws, "t")
+	slow := &Store{dir: s.dir, fsys: s.fsys, holder: &movesMeanwhile{s.holder, another}, blobs: s.blobs, trees: s.trees, log: s.log}
+	v := newVerifier(t.Context(), slow, VerifyOptions{}, func(problem string) error { return errors.New(problem) })
+	_, faults, err := v.places.find(t.Context(), []cas.Key{cas.NewObject(cas.Files, cas.Data, data).Key})
+	require.NoError(t, err)
+	require.Equal(t, []error{nil}, faults)
+	require.Equal(t, 3, n)
 }

@@ -94,34 +94,51 @@ func (p *objectPlaces) sound(o cas.Located) bool {
 	return ok
 }
 
-// fault says what is wrong with an object at the place that the index tells now.
+// fault says what is wrong with an object at the place that the index tells now. A
+// collection may move it meanwhile, and again: only one whose place stays is missing
+// with its pack.
 func (p *objectPlaces) fault(ctx context.Context, o cas.Located) (fault, err error) {
+	for {
+		fault, gone, err := p.faultAt(ctx, o)
+		if err != nil || !gone {
+			return fault, err
+		}
+		now, err := p.s.holder.Locate(local.Fresh(ctx), []cas.Key{o.Key})
+		if err != nil || now[0] == o.Location {
+			return fault, err
+		}
+		o.Location = now[0]
+	}
+}
+
+// faultAt is fault for one place. gone says that there is no such pack.
+func (p *objectPlaces) faultAt(ctx context.Context, o cas.Located) (fault error, gone bool, err error) {
 	if o.Location.IsZero() {
-		return fmt.Errorf("%s: %w", o.Key, cas.ErrNotFound), nil
+		return fmt.Errorf("%s: %w", o.Key, cas.ErrNotFound), false, nil
 	}
 	if err := p.see(o.Location.Pack); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if p.sound(o) {
-		return nil, nil
+		return nil, false, nil
 	}
 	if _, serr := local.PackSize(p.s.dir, o.Location.Pack); serr != nil {
-		return fmt.Errorf("%s: pack %s is missing: %w", o.Key, o.Location.Pack, cas.ErrNotFound), nil
+		return fmt.Errorf("%s: pack %s is missing: %w", o.Key, o.Location.Pack, cas.ErrNotFound), true, nil
 	}
 	if fault := p.damaged[o]; fault != nil {
-		return fault, nil
+		return fault, false, nil
 	}
 	if !p.seen[o.Location.Pack] { // a record may hide behind damage
 		if _, fault = p.s.blobs.Read(ctx, o.Key, nil); fault == nil {
 			p.there[maphash.Comparable(p.seed, o)] = struct{}{}
-			return nil, nil
+			return nil, false, nil
 		}
 		if ctx.Err() != nil || !isFinding(fault) {
-			return nil, fault
+			return nil, false, fault
 		}
 	} else {
 		fault = fmt.Errorf("%s: no record of it at %d in pack %s: %w", o.Key, o.Location.Offset, o.Location.Pack, cas.ErrCorrupt)
 	}
 	p.unsound = append(p.unsound, o)
-	return fault, nil
+	return fault, false, nil
 }
