@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -101,6 +102,18 @@ func TestTakenByAnother(t *testing.T) {
 	require.NoError(t, theirs.cmd.Process.Signal(syscall.SIGSTOP))
 	resume := func() { _ = theirs.cmd.Process.Signal(syscall.SIGCONT) }
 	t.Cleanup(resume)
+	// Its threads stop one after the other.
+	require.Eventually(t, func() bool {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", theirs.cmd.Process.Pid))
+		require.NoError(t, err)
+		for _, task := range tasks {
+			data, err := os.ReadFile(task)
+			if err != nil || !strings.Contains(string(data), ") T ") {
+				return false
+			}
+		}
+		return true
+	}, 5*time.Second, time.Millisecond)
 	within(t, 5*time.Second, "to give up", func() {
 		err = ours.store.Holder().Mount(t.Context(), snapshot.MountRequest{Mountpoint: m})
 	})
