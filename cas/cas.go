@@ -23,6 +23,7 @@ import (
 	"fmt"
 
 	"github.com/zeebo/blake3"
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -35,6 +36,14 @@ var (
 	// ErrNoSpace: the place is full, or so nearly full that writing would be a risk.
 	ErrNoSpace = errors.New("no space left")
 )
+
+// NoSpace marks an error that says that the disk or a quota is full as [ErrNoSpace].
+func NoSpace(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("%w: %w", err, ErrNoSpace)
+	}
+	return err
+}
 
 // MaxObject is the longest object in bytes: it leaves room for a record header
 // and a footer in a pack of 64 MiB.

@@ -24,11 +24,11 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 		fd, exact, err = w.create(t, e)
 	}
 	if err != nil {
-		return w.at(path, noSpace(err))
+		return w.at(path, cas.NoSpace(err))
 	}
 	defer func() {
 		if cerr := unix.Close(fd); err == nil && cerr != nil {
-			err = w.at(path, noSpace(cerr))
+			err = w.at(path, cas.NoSpace(cerr))
 		}
 	}()
 	if e.Mode&0o200 == 0 && (kept || !e.XAttrs.IsZero()) {
@@ -44,7 +44,7 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 		err = w.content(fd, e)
 	}
 	if err != nil {
-		return w.at(path, noSpace(err))
+		return w.at(path, cas.NoSpace(err))
 	}
 	w.step()
 	mode, err := w.setXattrs(fd, path, e)

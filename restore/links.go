@@ -124,7 +124,7 @@ func (w *writer) linkAll(root *target) error {
 			return err
 		}
 		if err := w.link(root, l); err != nil {
-			return w.at(l.path, fmt.Errorf("link to %s: %w", tree.Quote(l.first), noSpace(err)))
+			return w.at(l.path, fmt.Errorf("link to %s: %w", tree.Quote(l.first), cas.NoSpace(err)))
 		}
 		w.meter.Add(0, l.size)
 	}

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/disk"
 	"github.com/snapfs/snapfs/policy"
 )
 
@@ -37,7 +37,7 @@ type marker struct {
 
 // newMarker describes a restore. Two restores with equal Restore make the same.
 func newMarker(src Source, checkpoint string, files *policy.Files) marker {
-	m := marker{Version: markerVersion, Checkpoint: checkpoint, Tree: src.Root.String(), Boot: bootID()}
+	m := marker{Version: markerVersion, Checkpoint: checkpoint, Tree: src.Root.String(), Boot: disk.BootID()}
 	rules := ""
 	if !files.All() {
 		rules = string(files.Encode())
@@ -47,15 +47,6 @@ func newMarker(src Source, checkpoint string, files *policy.Files) marker {
 		src.Root, e.Mode, e.MtimeSec, e.MtimeNsec, e.XAttrs, src.Links.Hash, src.Links.Size, rules)).String()
 	m.Patterns = rules
 	return m
-}
-
-// bootID names this boot of the machine; empty where the kernel does not tell.
-func bootID() string {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(data))
 }
 
 // An UnfinishedError says that a directory is the target of a restore that did not
@@ -138,12 +129,12 @@ func (t *target) mark(m marker, shown string) (*lock, error) {
 		return nil, &UnfinishedError{Dir: shown, Living: true} // it was not there a moment ago
 	}
 	if err != nil {
-		return nil, noSpace(err)
+		return nil, cas.NoSpace(err)
 	}
 	var st unix.Stat_t
 	if err := errors.Join(unix.Fsync(t.fd), unix.Fstat(fd, &st)); err != nil {
 		_ = unix.Close(fd)
-		return nil, errors.Join(noSpace(err), unix.Unlinkat(t.fd, capture.Marker, 0))
+		return nil, errors.Join(cas.NoSpace(err), unix.Unlinkat(t.fd, capture.Marker, 0))
 	}
 	return &lock{marker: m, fd: fd, begun: st.Mtim}, nil
 }

@@ -212,7 +212,7 @@ func makeParents(dir string) (made []string, err error) {
 	}
 	for i := len(missing) - 1; i >= 0; i-- {
 		if err := os.Mkdir(missing[i], 0o777); err != nil {
-			return made, fmt.Errorf("restore: %w", noSpace(err))
+			return made, fmt.Errorf("restore: %w", cas.NoSpace(err))
 		}
 		made = append([]string{missing[i]}, made...)
 	}
@@ -232,12 +232,4 @@ func removeTree(dir string) error {
 		return nil
 	})
 	return os.RemoveAll(dir)
-}
-
-// noSpace marks an error that says that the disk or a quota is full.
-func noSpace(err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("%w: %w", err, cas.ErrNoSpace)
-	}
-	return err
 }

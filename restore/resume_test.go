@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/disk"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -29,10 +30,16 @@ func unfinished(t *testing.T, m *memory, src Source, target string, change func(
 	if change != nil {
 		change(&mark)
 	}
-	root, err := openTarget(target)
+	leave(t, m, target, mark)
+}
+
+// leave puts the marker of a restore that has ended by a kill into a directory.
+func leave(t *testing.T, m *memory, dir string, mark marker) {
+	t.Helper()
+	root, err := openTarget(dir)
 	require.NoError(t, err)
 	defer root.close()
-	l, err := root.mark(mark, target)
+	l, err := root.mark(mark, dir)
 	require.NoError(t, err)
 	l.release()
 	clear(m.read)
@@ -47,13 +54,7 @@ func unfinishedStage(t *testing.T, m *memory, src Source, target string) string 
 	require.NoError(t, err)
 	mark := newMarker(src, "cp", only(t, nil))
 	mark.Stage = filepath.Base(stage)
-	root, err := openTarget(stage)
-	require.NoError(t, err)
-	defer root.close()
-	l, err := root.mark(mark, target)
-	require.NoError(t, err)
-	l.release()
-	clear(m.read)
+	leave(t, m, stage, mark)
 	return stage
 }
 
@@ -160,7 +161,7 @@ func TestPowerLoss(t *testing.T) {
 	for name, c := range map[string]struct {
 		boot     string
 		repaired bool
-	}{"other boot": {"another", true}, "boot not known": {"", true}, "same boot": {bootID(), false}} {
+	}{"other boot": {"another", true}, "boot not known": {"", true}, "same boot": {disk.BootID(), false}} {
 		t.Run(name, func(t *testing.T) {
 			m := newMemory()
 			src := everything(t, m)

@@ -38,7 +38,7 @@ func (w *writer) staged(m marker, src Source, dir string, opt Options) (res Resu
 		if errors.Is(err, ErrUnfinished) {
 			return err
 		}
-		return fmt.Errorf("restore beside %s: %w", tree.Quote(dir), noSpace(err))
+		return fmt.Errorf("restore beside %s: %w", tree.Quote(dir), cas.NoSpace(err))
 	}
 	made, err := makeParents(filepath.Dir(dir))
 	defer func() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/disk"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -243,7 +244,7 @@ func TestMarker(t *testing.T) {
 	path := filepath.Join(target, capture.Marker)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	for _, part := range []string{`"version":1,`, `"checkpoint":"cp"`, `"tree":"` + src.Root.String(), `"restore":"`, `"boot":"` + bootID(), `"patterns":"exclude x"`} {
+	for _, part := range []string{`"version":1,`, `"checkpoint":"cp"`, `"tree":"` + src.Root.String(), `"restore":"`, `"boot":"` + disk.BootID(), `"patterns":"exclude x"`} {
 		require.Contains(t, string(data), part)
 	}
 	require.Equal(t, uint32(0o600), stat(t, path).Mode&0o7777)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/disk"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -55,7 +56,7 @@ func (w *writer) survey(root *target, l *lock, src Source, files *policy.Files, 
 	if err := s.dir(fd, "", src.Root, files.Root()); err != nil {
 		return err
 	}
-	w.left = &left{begun: l.begun, boot: l.Boot != "" && l.Boot == bootID()}
+	w.left = &left{begun: l.begun, boot: l.Boot != "" && l.Boot == disk.BootID()}
 	return nil
 }
 

@@ -161,7 +161,7 @@ func (t *target) make(w *writer) error {
 		}
 		return nil
 	default:
-		return w.at(t.path, noSpace(err))
+		return w.at(t.path, cas.NoSpace(err))
 	}
 	fd, err := unix.Openat(t.parent.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -219,7 +219,7 @@ func (t *target) reopenBelow(path string) (int, error) {
 // sync makes everything below the directory durable: once for all files.
 func (t *target) sync() error {
 	if err := unix.Syncfs(t.fd); err != nil {
-		return fmt.Errorf("sync the restored tree: %w", noSpace(err))
+		return fmt.Errorf("sync the restored tree: %w", cas.NoSpace(err))
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func (w *writer) setXattrs(fd int, path string, e *tree.Entry) (mode uint32, err
 			continue
 		}
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EIO) {
-			return 0, w.at(path, fmt.Errorf("set %s: %w", x.Name, noSpace(err)))
+			return 0, w.at(path, fmt.Errorf("set %s: %w", x.Name, cas.NoSpace(err)))
 		}
 		w.incomplete(path, fmt.Errorf("set %s: %w", x.Name, err))
 		if x.Name == tree.ACLAccess {

@@ -292,7 +292,7 @@ func (w *writer) symlink(t *target, e *tree.Entry) error {
 		}
 	}
 	if err != nil {
-		return w.at(t.path+e.Name, noSpace(err))
+		return w.at(t.path+e.Name, cas.NoSpace(err))
 	}
 	w.step()
 	if err := setTime(t.fd, e.Name, e); err != nil {

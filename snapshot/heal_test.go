@@ -102,12 +102,7 @@ func TestLostJournalIsNotAnEmptyStore(t *testing.T) {
 // On a full disk a store opens, lists and restores; saves are refused; a deletion
 // and a collection make room; and with room all is as before.
 func TestFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small tmpfs needs root")
-	}
-	mnt := t.TempDir()
-	require.NoError(t, unix.Mount("tmpfs", mnt, "tmpfs", 0, "size=64m"))
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(mnt, unix.MNT_DETACH)) })
+	mnt := smallDisk(t, "64m")
 	dir := filepath.Join(mnt, "store")
 	s, err := Open(t.Context(), dir, Options{Create: true})
 	require.NoError(t, err)
@@ -191,12 +186,7 @@ func TestGCStopsAtALostPack(t *testing.T) {
 // On a small file system that is nearly full, a collection rewrites as much as
 // there is room for, and so makes room for more.
 func TestGCWithLittleRoom(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small tmpfs needs root")
-	}
-	mnt := t.TempDir()
-	require.NoError(t, unix.Mount("tmpfs", mnt, "tmpfs", 0, "size=64m"))
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(mnt, unix.MNT_DETACH)) })
+	mnt := smallDisk(t, "64m")
 	s := openStore(t, filepath.Join(mnt, "store"))
 	ws := filepath.Join(t.TempDir(), "ws")
 	var doomed []Checkpoint

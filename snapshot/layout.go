@@ -264,7 +264,7 @@ func cacheFolder(fsys disk.FS, dir, path string) error {
 		}
 	}
 	if err == nil {
-		err = local.Own(path, dir)
+		err = disk.Own(path, dir)
 	}
 	return err
 }

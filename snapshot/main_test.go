@@ -281,6 +281,16 @@ func memoryDir(t *testing.T) string {
 	return dir
 }
 
+// smallDisk mounts a tmpfs of a size, which may have a unit, until the test ends.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	needRoot(t)
+	dir := t.TempDir()
+	require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size))
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return dir
+}
+
 // needRoot skips what only root can set up.
 func needRoot(t *testing.T) {
 	t.Helper()

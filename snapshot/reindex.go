@@ -97,7 +97,9 @@ func (r *reindexing) prepare(ctx context.Context, h *localHolder) error {
 	}
 	r.known = known
 	if known == nil {
-		known = lastKnown(ctx, h)
+		if known, err = lastKnown(ctx, h); err != nil {
+			return err
+		}
 	}
 	lost := &lostRecords{h: h, report: report}
 	if known != nil {
@@ -156,6 +158,28 @@ func gapText(g journal.Gap) string {
 	return text
 }
 
+// publishedIn tells which checkpoints entries of the journal publish, or delete.
+func publishedIn(entries []journal.Entry) map[string]bool {
+	all := map[string]bool{}
+	for _, e := range entries {
+		switch ev := e.Event.(type) {
+		case journal.Publish:
+			all[ev.Checkpoint] = true
+		case journal.Delete:
+			all[ev.Checkpoint] = true
+		}
+	}
+	return all
+}
+
+// publishAgain is an entry of the journal that publishes a checkpoint; created is Unix
+// time in ns.
+func publishAgain(id, thread, parent string, record cas.Hash, created int64) journal.Entry {
+	return journal.Entry{Time: time.Unix(0, created).UTC(), Event: journal.Publish{
+		Org: defaultOrg, Checkpoint: id, Thread: thread, Record: record, ExpectedHead: parent,
+	}}
+}
+
 // lostRecords finds the records of checkpoints that the journal does not name.
 type lostRecords struct {
 	h      *localHolder
@@ -188,9 +212,7 @@ func (l *lostRecords) fill(ctx context.Context, g journal.Gap, kept []journal.En
 	}
 	var entries []journal.Entry
 	for _, r := range l.found[from:upTo] {
-		entries = append(entries, journal.Entry{Time: r.CreatedAt(), Event: journal.Publish{
-			Org: defaultOrg, Checkpoint: r.ID, Thread: r.Thread, Record: r.hash, ExpectedHead: r.Parent,
-		}})
+		entries = append(entries, publishAgain(r.ID, r.Thread, r.Parent, r.hash, r.Created))
 	}
 	l.found = slices.Delete(l.found, from, upTo)
 	return entries, nil
@@ -201,15 +223,7 @@ func (l *lostRecords) fill(ctx context.Context, g journal.Gap, kept []journal.En
 // may be the content of a file, made to be found and to become a checkpoint of
 // somebody else's thread.
 func (l *lostRecords) find(ctx context.Context, kept []journal.Entry) ([]foundRecord, error) {
-	published := map[string]bool{}
-	for _, e := range kept {
-		switch ev := e.Event.(type) {
-		case journal.Publish:
-			published[ev.Checkpoint] = true
-		case journal.Delete:
-			published[ev.Checkpoint] = true // and it is gone
-		}
-	}
+	published := publishedIn(kept)
 	found := []foundRecord{}
 	for id, err := range local.Packs(l.h.dir) {
 		if err == nil {

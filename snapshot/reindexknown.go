@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
@@ -80,12 +79,7 @@ func (k *knownState) forget(h *localHolder) error {
 
 // fill tells which checkpoints were published in a gap.
 func (k *knownState) fill(g journal.Gap, kept []journal.Entry) (entries []journal.Entry) {
-	published := map[string]bool{}
-	for _, e := range kept {
-		if ev, ok := e.Event.(journal.Publish); ok {
-			published[ev.Checkpoint] = true
-		}
-	}
+	published := publishedIn(kept)
 	ids := slices.SortedFunc(maps.Keys(k.Checkpoints), func(a, b string) int {
 		return cmp.Compare(k.Checkpoints[a].Seq, k.Checkpoints[b].Seq)
 	})
@@ -95,31 +89,35 @@ func (k *knownState) fill(g journal.Gap, kept []journal.Entry) (entries []journa
 		if err != nil || published[id] || cp.Seq < g.First || cp.Seq > g.Last {
 			continue
 		}
-		entries = append(entries, journal.Entry{Time: time.Unix(0, cp.Created).UTC(), Event: journal.Publish{
-			Org: defaultOrg, Checkpoint: id, Thread: cp.Thread, Record: hash, ExpectedHead: cp.Parent,
-		}})
+		entries = append(entries, publishAgain(id, cp.Thread, cp.Parent, hash, cp.Created))
 	}
 	return entries
 }
 
 // lastKnown is the state by the index that there is, if that can be trusted; else nil.
-func lastKnown(ctx context.Context, h *localHolder) *knownState {
+// Its error says that it could not be looked at just now: then nothing may be changed.
+func lastKnown(ctx context.Context, h *localHolder) (_ *knownState, err error) {
 	ix, err := badger.Open(ctx, filepath.Join(h.dir, indexDir), badger.Options{Tables: true, Logger: h.log, FS: h.fsys, BootID: h.bootID})
+	if errors.Is(err, index.ErrCorrupt) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer ix.Close()
-	for problem, err := range ix.Check(ctx) {
-		if err != nil || problem != "" {
-			return nil
-		}
+	problems, err := collect(ix.Check(ctx), func(s string) string { return s })
+	if len(problems) > 0 || errors.Is(err, index.ErrCorrupt) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	k, err := readState(ctx, ix)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	k.Applied = ix.Applied()
-	return k
+	return k, nil
 }
 
 // readState reads everything that can change.

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/castest"
@@ -292,10 +291,7 @@ func TestRepairRefuses(t *testing.T) {
 
 // TestRepairWithoutRoom: nothing is moved that could not be copied.
 func TestRepairWithoutRoom(t *testing.T) {
-	needRoot(t)
-	mnt := t.TempDir()
-	require.NoError(t, unix.Mount("tmpfs", mnt, "tmpfs", 0, "size=64m"))
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(mnt, unix.MNT_DETACH)) })
+	mnt := smallDisk(t, "64m")
 	s, err := Open(t.Context(), filepath.Join(mnt, "store"), Options{Create: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })

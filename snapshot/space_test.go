@@ -32,12 +32,7 @@ func diskUsage(t *testing.T, dir string) (size int64) {
 // TestGCGivesSpaceBack: after half of the checkpoints were deleted, a collection with
 // 64 MiB of room brings the store to what the rest needs, or little more.
 func TestGCGivesSpaceBack(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small tmpfs needs root")
-	}
-	mnt := t.TempDir()
-	require.NoError(t, unix.Mount("tmpfs", mnt, "tmpfs", 0, "size=1g"))
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(mnt, unix.MNT_DETACH)) })
+	mnt := smallDisk(t, "1g")
 	ws, kept := filepath.Join(t.TempDir(), "ws"), filepath.Join(mnt, "kept")
 	const count = 150
 	chance := rand.New(rand.NewPCG(1, 2))

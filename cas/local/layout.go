@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -45,11 +44,11 @@ func tmpPath(dir string, id cas.PackID) string {
 func Create(fsys disk.FS, dir string) error {
 	for _, d := range []string{packsDir, tmpDir} {
 		if err := fsys.Mkdir(filepath.Join(dir, d), 0o700); err != nil && !errors.Is(err, iofs.ErrExist) {
-			return fmt.Errorf("create store: %w", noSpace(err))
+			return fmt.Errorf("create store: %w", cas.NoSpace(err))
 		}
 	}
 	if err := fsys.SyncDir(dir); err != nil {
-		return fmt.Errorf("create store: %w", noSpace(err))
+		return fmt.Errorf("create store: %w", cas.NoSpace(err))
 	}
 	return nil
 }
@@ -68,13 +67,13 @@ func (s *Store) Adopt(id cas.PackID) ([]cas.Located, error) {
 	}
 	to := packPath(s.dir, id)
 	if err := s.makeShard(filepath.Dir(to)); err != nil {
-		return nil, fmt.Errorf("adopt pack: %w", noSpace(err))
+		return nil, fmt.Errorf("adopt pack: %w", cas.NoSpace(err))
 	}
 	if err := s.fsys.Rename(f.Name(), to); err != nil {
-		return nil, fmt.Errorf("adopt pack: %w", noSpace(err))
+		return nil, fmt.Errorf("adopt pack: %w", cas.NoSpace(err))
 	}
 	if err := s.fsys.SyncDir(filepath.Dir(to)); err != nil {
-		return nil, fmt.Errorf("adopt pack: %w", noSpace(err))
+		return nil, fmt.Errorf("adopt pack: %w", cas.NoSpace(err))
 	}
 	return objects, nil
 }
@@ -90,7 +89,7 @@ func (s *Store) makeShard(path string) error {
 	err := s.fsys.Mkdir(path, 0o700)
 	switch {
 	case err == nil:
-		err = Own(path, s.dir)
+		err = disk.Own(path, s.dir)
 	case errors.Is(err, iofs.ErrExist):
 		err = nil
 	case errors.Is(err, iofs.ErrNotExist): // a store is made with it
@@ -225,11 +224,11 @@ func createTemp(fsys disk.FS, dir string, path func() string) (disk.File, error)
 	for {
 		f, err := fsys.OpenFile(path(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
-			return nil, noSpace(err)
+			return nil, cas.NoSpace(err)
 		}
 		swept, err := lockTemp(f)
 		if err == nil && !swept {
-			err = Own(f.Name(), dir)
+			err = disk.Own(f.Name(), dir)
 		}
 		if err == nil && !swept {
 			return f, nil
@@ -312,28 +311,4 @@ func CheckSpace(dir string) error {
 		return fmt.Errorf("%s: room for %d files, for %d is kept in reserve: %w", dir, st.Ffree, need, cas.ErrNoSpace)
 	}
 	return nil
-}
-
-// noSpace marks an error that says that the disk or a quota is full.
-func noSpace(err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("%w: %w", err, cas.ErrNoSpace)
-	}
-	return err
-}
-
-// Own gives what root made in another user's store to the store's owner.
-func Own(path, dir string) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	st := info.Sys().(*syscall.Stat_t)
-	if st.Uid == 0 {
-		return nil
-	}
-	return os.Lchown(path, int(st.Uid), int(st.Gid))
 }

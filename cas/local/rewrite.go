@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/disk"
 )
 
 // RecordSize is what an object takes in a pack, in bytes.
@@ -100,15 +101,15 @@ func (s *Store) SetAside(id cas.PackID) error {
 	from := packPath(s.dir, id)
 	aside := filepath.Join(s.dir, DamagedDir)
 	if err := s.fsys.Mkdir(aside, 0o700); err == nil {
-		err = errors.Join(Own(aside, s.dir), s.fsys.SyncDir(s.dir))
+		err = errors.Join(disk.Own(aside, s.dir), s.fsys.SyncDir(s.dir))
 		if err != nil {
 			return fmt.Errorf("set pack aside: %w", err)
 		}
 	} else if !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("set pack aside: %w", noSpace(err))
+		return fmt.Errorf("set pack aside: %w", cas.NoSpace(err))
 	}
 	if err := s.fsys.Rename(from, filepath.Join(aside, filepath.Base(from))); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("set pack aside: %w", noSpace(err))
+		return fmt.Errorf("set pack aside: %w", cas.NoSpace(err))
 	}
 	s.packs.Remove(id) // after its name: nobody opens it again
 	// It is in one of the two whatever happens in between.

@@ -308,7 +308,7 @@ func (p *openPack) flush() error {
 	n, err := p.f.Write(p.buf)
 	p.written += int64(n)
 	if err != nil {
-		return fmt.Errorf("write pack: %w", noSpace(err))
+		return fmt.Errorf("write pack: %w", cas.NoSpace(err))
 	}
 	p.buf = p.buf[:0]
 	if p.written-p.synced >= writebackEvery {
@@ -327,7 +327,7 @@ func (p *openPack) finish() error {
 	}
 	p.buf = nil // a slow disk may have many packs to sync
 	if err := p.f.Sync(); err != nil {
-		return fmt.Errorf("sync pack: %w", noSpace(err))
+		return fmt.Errorf("sync pack: %w", cas.NoSpace(err))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -39,11 +38,7 @@ func repair(c *cli.Context) error {
 	found := 0
 	res, err := snapshot.Reindex(c.Context, dir, snapshot.Options{Verb: "repair", Logger: log}, func(problem string) error {
 		found++
-		if c.Bool("json") {
-			return printJSON(finding{Problem: problem})
-		}
-		_, err := fmt.Fprintln(stdout, problem)
-		return err
+		return printFinding(c, problem)
 	})
 	if errors.Is(err, snapshot.ErrLocked) {
 		err = snapshot.WithHint(err, "end that first; a daemon ends with its last mount: snapfs umount MOUNTPOINT")

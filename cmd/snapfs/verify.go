@@ -33,16 +33,21 @@ type finding struct {
 	Problem string `json:"problem"`
 }
 
+// printFinding prints one, on a line of its own.
+func printFinding(c *cli.Context, problem string) error {
+	if c.Bool("json") {
+		return printJSON(finding{Problem: problem})
+	}
+	_, err := fmt.Fprintln(stdout, problem)
+	return err
+}
+
 func verify(c *cli.Context, store *snapshot.Store) error {
 	found := 0
 	ctx, done := watch(c, "objects")
 	counts, err := store.Verify(ctx, snapshot.VerifyOptions{Ref: c.Args().First(), Data: c.Bool("data"), Repair: c.Bool("repair")}, func(problem string) error {
 		found++
-		if c.Bool("json") {
-			return printJSON(finding{Problem: problem})
-		}
-		_, err := fmt.Fprintln(stdout, problem)
-		return err
+		return printFinding(c, problem)
 	})
 	done()
 	if err != nil {

@@ -223,9 +223,13 @@ func (ix *Index) settle() error {
 	return ix.mark.set(stateClean, ix.opt.BootID, ix.journal.Last(), true)
 }
 
-// touch must be called before the first change of the database: from then on a
-// crash of the machine leaves it in an unknown state, and the mark has to say so.
+// touch must be called before each change of the database: it needs room, and from the
+// first one on a crash of the machine leaves it in an unknown state, and the mark has
+// to say so.
 func (ix *Index) touch() error {
+	if err := ix.room(); err != nil {
+		return err
+	}
 	if ix.mark == nil {
 		return ix.outdate()
 	}

@@ -29,7 +29,7 @@ func (ix *Index) admit(check func(txn *bdb.Txn) error) error {
 // held. After the append it is committed, whatever happens: a failure is
 // [index.ErrCommitted] then, and the next Open applies it.
 func (ix *Index) commit(ev journal.Event, apply func(txn *bdb.Txn, e journal.Entry) error) error {
-	if err := errors.Join(ix.room(), ix.touch()); err != nil {
+	if err := ix.touch(); err != nil {
 		return err
 	}
 	e, err := ix.journal.Append(ev)

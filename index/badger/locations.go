@@ -59,7 +59,7 @@ func (ix *Index) places(ctx context.Context, what string, objects []index.Locate
 	}
 	ix.write.Lock()
 	defer ix.write.Unlock()
-	if err := errors.Join(ix.room(), ix.touch()); err != nil {
+	if err := ix.touch(); err != nil {
 		return err
 	}
 	batch := ix.db.NewWriteBatch()

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/disk"
 )
 
@@ -140,8 +138,7 @@ func (m *mark) doubt(boot string) string {
 
 // bootID asks the kernel. Without an answer each process is a boot of its own.
 func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if id := strings.TrimSpace(string(b)); err == nil && id != "" {
+	if id := disk.BootID(); id != "" {
 		return id
 	}
 	return fmt.Sprintf("unknown-%d", os.Getpid())
@@ -176,19 +173,12 @@ func giveToOwner(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
-		return &os.PathError{Op: "stat", Path: dir, Err: err}
-	}
-	if st.Uid == 0 {
-		return nil
-	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if err := os.Lchown(filepath.Join(dir, e.Name()), int(st.Uid), int(st.Gid)); err != nil {
+		if err := disk.Own(filepath.Join(dir, e.Name()), dir); err != nil {
 			return err
 		}
 	}

@@ -315,14 +315,7 @@ func makeDir(fsys disk.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(filepath.Dir(dir), &st); err != nil {
-		return &os.PathError{Op: "stat", Path: filepath.Dir(dir), Err: err}
-	}
-	return os.Chown(dir, int(st.Uid), int(st.Gid))
+	return disk.Own(dir, filepath.Dir(dir))
 }
 
 // setLocations adds objects to a batch.

@@ -60,13 +60,13 @@ func allocate(path string) error {
 		return err
 	}
 	err = unix.Fallocate(int(f.Fd()), 0, 0, info.Size())
-	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("no room for the index: %w: %w", err, cas.ErrNoSpace)
-	case errors.Is(err, unix.EOPNOTSUPP):
+	if errors.Is(err, unix.EOPNOTSUPP) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("make room for the index: %w", cas.NoSpace(err))
+	}
+	return nil
 }
 
 // roomToClose is how much space Badger may take, in bytes, when it writes out what it

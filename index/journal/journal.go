@@ -93,13 +93,13 @@ func (j *Journal) Append(ev Event) (Entry, error) {
 	}
 	if j.size >= j.opt.FileSize {
 		if err := j.rotate(); err != nil {
-			return Entry{}, fmt.Errorf("append to journal: %w", noSpace(err))
+			return Entry{}, fmt.Errorf("append to journal: %w", cas.NoSpace(err))
 		}
 	}
 	frame := appendFrame(nil, data)
 	if err := write(j.f, frame); err != nil {
 		j.undo()
-		return Entry{}, fmt.Errorf("append to journal: %w", noSpace(err))
+		return Entry{}, fmt.Errorf("append to journal: %w", cas.NoSpace(err))
 	}
 	_, e.Sum, _, _ = readFrame(frame)
 	j.size += int64(len(frame))
@@ -147,7 +147,7 @@ func (j *Journal) createSegment(n int, first uint64) (disk.File, segment, error)
 		return nil, seg, err
 	}
 	err = func() error {
-		if err := giveToOwner(seg.path, j.dir); err != nil {
+		if err := disk.Own(seg.path, j.dir); err != nil {
 			return err
 		}
 		if err := write(f, fileHeader(first)); err != nil {
@@ -189,23 +189,3 @@ func (j *Journal) Close() error {
 }
 
 func segmentName(n int) string { return fmt.Sprintf("%08d.log", n) }
-
-// noSpace puts cas.ErrNoSpace into the chain of an error that means it.
-func noSpace(err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("%w: %w", cas.ErrNoSpace, err)
-	}
-	return err
-}
-
-// giveToOwner gives a file that root makes in a user's store to that user.
-func giveToOwner(path, dir string) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
-		return &os.PathError{Op: "stat", Path: dir, Err: err}
-	}
-	return os.Lchown(path, int(st.Uid), int(st.Gid))
-}

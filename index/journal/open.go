@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/internal/disk"
 )
@@ -32,7 +33,7 @@ func Open(dir string, opt Options) (*Journal, error) {
 		if j.lock != nil {
 			_ = j.lock.Close()
 		}
-		return nil, fmt.Errorf("open journal %s: %w", dir, noSpace(err))
+		return nil, fmt.Errorf("open journal %s: %w", dir, cas.NoSpace(err))
 	}
 	return j, nil
 }
@@ -113,7 +114,7 @@ func (j *Journal) lockDir() error {
 		return err
 	}
 	if made {
-		if err := giveToOwner(j.dir, filepath.Dir(j.dir)); err != nil {
+		if err := disk.Own(j.dir, filepath.Dir(j.dir)); err != nil {
 			return err
 		}
 		if err := j.opt.FS.SyncDir(filepath.Dir(j.dir)); err != nil {

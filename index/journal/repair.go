@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/internal/disk"
 )
@@ -63,7 +64,7 @@ func Repair(dir string, opt RepairOptions) (Repaired, error) {
 		err = r.write()
 	}
 	if err != nil {
-		return r.Repaired, fmt.Errorf("repair journal %s: %w", dir, noSpace(err))
+		return r.Repaired, fmt.Errorf("repair journal %s: %w", dir, cas.NoSpace(err))
 	}
 	return r.Repaired, nil
 }
@@ -289,7 +290,7 @@ func (r *repair) files() ([][]byte, error) {
 // setAside copies what a file was.
 func (r *repair) setAside(path string, data []byte) error {
 	if err := r.opt.FS.Mkdir(r.opt.Aside, 0o700); err == nil {
-		if err := errors.Join(giveToOwner(r.opt.Aside, r.dir), r.opt.FS.SyncDir(filepath.Dir(r.opt.Aside))); err != nil {
+		if err := errors.Join(disk.Own(r.opt.Aside, r.dir), r.opt.FS.SyncDir(filepath.Dir(r.opt.Aside))); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, os.ErrExist) {
@@ -308,7 +309,7 @@ func (r *repair) put(path string, data []byte) error {
 		return err
 	}
 	_, err = f.Write(data)
-	err = errors.Join(err, giveToOwner(beside, r.dir), f.Sync(), f.Close())
+	err = errors.Join(err, disk.Own(beside, r.dir), f.Sync(), f.Close())
 	if err == nil {
 		err = r.opt.FS.Rename(beside, path)
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	iofs "io/fs"
 	"os"
+	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -85,4 +87,30 @@ func Or(fsys FS) FS {
 		return OS
 	}
 	return fsys
+}
+
+// Own gives what root made at a path to whom the directory dir belongs, so that a
+// store in which root works stays its owner's.
+func Own(path, dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	if st.Uid == 0 {
+		return nil
+	}
+	return os.Lchown(path, int(st.Uid), int(st.Gid))
+}
+
+// BootID names the running boot of the machine; empty where the kernel does not tell.
+func BootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
 }
