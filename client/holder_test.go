@@ -54,6 +54,7 @@ func TestHolder(t *testing.T) {
 		{"sessions", testSessions},
 		{"refusals", testRefusals},
 		{"fork and diff", testForkDiff},
+		{"many artifacts", testManyArtifacts},
 		{"locate", testLocate},
 		{"repair", testRepair},
 	}
@@ -321,6 +322,21 @@ func testRefusals(t *testing.T, s *snapshot.Store) {
 	require.NoError(t, err)
 	_, err = session.Publish(ctx, snapshot.PublishRequest{Record: record})
 	require.ErrorIs(t, err, index.ErrInvalid)
+}
+
+// testManyArtifacts: what a thread has goes with one request when it is forked.
+func testManyArtifacts(t *testing.T, s *snapshot.Store) {
+	ws := t.TempDir()
+	opt := snapshot.SaveOptions{Workspace: ws, Thread: "many"}
+	require.NoError(t, os.WriteFile(filepath.Join(ws, "f"), []byte("content"), 0o644))
+	for i := range 1000 {
+		opt.Artifacts = append(opt.Artifacts, snapshot.ArtifactFile{Name: fmt.Sprintf("report-%d.txt", i), Path: filepath.Join(ws, "f")})
+	}
+	_, err := s.Save(t.Context(), opt)
+	require.NoError(t, err)
+	forked, err := s.Fork(t.Context(), "many@latest", snapshot.ForkOptions{Thread: "fork of many"})
+	require.NoError(t, err)
+	require.EqualValues(t, 1000, forked.Artifacts)
 }
 
 func testForkDiff(t *testing.T, s *snapshot.Store) {

@@ -22,6 +22,8 @@ const (
 	maxJSON   = 64 << 10
 	maxLocate = client.MaxKeys*client.KeySize + 1
 	maxHave   = client.MaxKeys*client.HashSize + 1
+	// maxPublish has room for as many artifacts as an entry of the journal takes.
+	maxPublish = 8 << 20
 )
 
 // routes registers every route.
@@ -73,7 +75,9 @@ func (s *Server) routes(api huma.API) {
 	have.MaxBodyBytes, have.Responses = maxHave, binaryResponse("The bitmap")
 	register(s, api, have, s.have)
 	register(s, api, post("add-pack", "/v1/sessions/{id}/packs/{pack}", "Takes over a closed pack from the store's tmp/", http.StatusNoContent), s.addPack)
-	register(s, api, post("publish", "/v1/sessions/{id}/publish", "Makes a record the head of the session's thread", http.StatusCreated), s.publish)
+	publish := post("publish", "/v1/sessions/{id}/publish", "Makes a record the head of the session's thread", http.StatusCreated)
+	publish.MaxBodyBytes = maxPublish
+	register(s, api, publish, s.publish)
 
 	register(s, api, post("add-artifact", "/v1/sessions/{id}/artifacts", "Gives the session's thread an artifact whose content was put", http.StatusNoContent), s.addArtifact)
 
