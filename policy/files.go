@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 )
 
@@ -108,22 +106,5 @@ func (f *Files) All() bool {
 	return len(f.include.rules) == 0
 }
 
-// Encode returns the rules in force as text, for the checkpoint's record:
-// a heading with the format's number, then one line a rule, excludes before
-// includes, each in the order in which they are tried. Pattern and source are
-// quoted as Go strings in ASCII. Equal rules give equal bytes.
-//
-//	snapfs files policy 1
-//	exclude "node_modules/" "default"
-//	include "/src/" "--include"
-func (f *Files) Encode() []byte {
-	var b bytes.Buffer
-	b.WriteString("snapfs files policy 1\n")
-	for _, r := range f.exclude.rules {
-		fmt.Fprintf(&b, "exclude %+q %+q\n", r.Pattern, r.Source)
-	}
-	for _, r := range f.include.rules {
-		fmt.Fprintf(&b, "include %+q %+q\n", r.Pattern, r.Source)
-	}
-	return b.Bytes()
-}
+// Encode returns the rules in force as text: see [Recorded.Encode].
+func (f *Files) Encode() []byte { return f.Record(Settings{}).Encode() }

@@ -58,6 +58,9 @@
 //   - ignore files inside the workspace ([Scope.Narrow]). The workspace's
 //     content is untrusted: its "!.env" lifts its own rules only.
 //
+// What was decided by is written down with what it let through:
+// [Recorded.Encode] makes the text and [Decode] reads it.
+//
 // # How it is fast
 //
 // A pattern is cut at its slashes into components and run as a small
