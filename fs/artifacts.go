@@ -32,8 +32,7 @@ func (d *artifactsDir) valid() time.Duration  { return forever }
 func (d *artifactsDir) absent() time.Duration { return forever }
 func (d *artifactsDir) attr(out *fuse.Attr)   { d.dirAttr(out, d.cp.Created) }
 
-// load reads the checkpoint's list once. Of several artifacts with one name the
-// first by id has it, the others get ~ and their id behind it.
+// load reads the checkpoint's list once.
 func (d *artifactsDir) load() ([]namedArtifact, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,14 +43,8 @@ func (d *artifactsDir) load() ([]namedArtifact, error) {
 	if err != nil {
 		return nil, err
 	}
-	taken := map[string]bool{}
-	for _, a := range list {
-		name := a.Name
-		for taken[EncodeName(name)] {
-			name += "~" + a.ID
-		}
-		taken[EncodeName(name)] = true
-		d.files = append(d.files, namedArtifact{name: EncodeName(name), Artifact: a})
+	for i, name := range snapshot.ArtifactNames(list) {
+		d.files = append(d.files, namedArtifact{name: name, Artifact: list[i]})
 	}
 	d.loaded = true
 	return d.files, nil

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/snapfs/snapfs/fs"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -41,8 +40,8 @@ func TestArtifactsAndConversation(t *testing.T) {
 	if second.ID < first.ID { // the first by id has the name to itself
 		first, second = second, first
 	}
-	require.ElementsMatch(t, []string{"report", "report~" + second.ID, fs.EncodeName("a/b")}, list(t, dir+"/artifacts"))
-	for name, size := range map[string]uint64{"report": first.Size, "report~" + second.ID: second.Size, fs.EncodeName("a/b"): 3} {
+	require.ElementsMatch(t, []string{"report", "report~" + second.ID, snapshot.EncodeName("a/b")}, list(t, dir+"/artifacts"))
+	for name, size := range map[string]uint64{"report": first.Size, "report~" + second.ID: second.Size, snapshot.EncodeName("a/b"): 3} {
 		data, err := os.ReadFile(dir + "/artifacts/" + name)
 		require.NoError(t, err)
 		require.Len(t, data, int(size))

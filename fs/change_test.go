@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/fs"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -305,8 +304,8 @@ func TestOnlyThreads(t *testing.T) {
 		require.Equal(t, before, mtime(at+"/threads"), "the activity of other threads shows")
 	}
 	d.save(snapshot.SaveOptions{Workspace: ws, Thread: "x/y"})
-	require.Equal(t, []string{"a", fs.EncodeName("x/y")}, list(t, m+"/threads"))
-	require.FileExists(t, m+"/threads/"+fs.EncodeName("x/y")+"/latest/files/f")
+	require.Equal(t, []string{"a", snapshot.EncodeName("x/y")}, list(t, m+"/threads"))
+	require.FileExists(t, m+"/threads/"+snapshot.EncodeName("x/y")+"/latest/files/f")
 	require.Greater(t, mtime(m+"/threads"), before)
 	require.NoError(t, d.store.DeleteThread(t.Context(), "a"))
 	require.NotContains(t, list(t, m+"/threads"), "a")

@@ -35,7 +35,7 @@
 //	threads/<thread>/latest -> <checkpoint>
 //	threads/<thread>/by-name/<name> -> ../<checkpoint>
 //
-// See [EncodeName] for how ids become names.
+// See [snapshot.EncodeName] for how ids become names.
 package fs
 
 import (
@@ -57,8 +57,6 @@ import (
 // The fixed names.
 const (
 	threadsName      = "threads"
-	latestName       = "latest"
-	byNameName       = "by-name"
 	filesName        = "files"
 	artifactsName    = "artifacts"
 	checkpointName   = "checkpoint.json"

@@ -374,5 +374,5 @@ func (d *daemon) save(opt snapshot.SaveOptions) snapshot.Checkpoint {
 
 // dirOf returns the directory of a checkpoint's files on a mount.
 func dirOf(at string, cp snapshot.Checkpoint) string {
-	return filepath.Join(at, "threads", fs.EncodeName(cp.Thread), fs.EncodeName(cp.ID), "files")
+	return filepath.Join(at, "threads", snapshot.EncodeName(cp.Thread), snapshot.EncodeName(cp.ID), "files")
 }

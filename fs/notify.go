@@ -30,7 +30,7 @@ func (f *FS) changed(ev snapshot.Event) {
 	}
 	now := f.when(ev)
 	f.calendar.changed(threadsName, now, threads.shown.last())
-	name := EncodeName(ev.Thread)
+	name := snapshot.EncodeName(ev.Thread)
 	if ev.Kind == snapshot.ThreadDeleted {
 		if thread, ok := threads.detach(name).(*threadDir); ok {
 			thread.gone.Store(true)
@@ -65,14 +65,14 @@ func (f *FS) when(ev snapshot.Event) time.Time {
 
 // changedIn is changed for the directories of a thread that is known.
 func (f *FS) changedIn(thread *threadDir, ev snapshot.Event) {
-	names, named := thread.known(byNameName).(*byNameDir)
+	names, named := thread.known(snapshot.ByNameName).(*byNameDir)
 	switch ev.Kind {
 	case snapshot.Deleted:
 		// Who gets the id later is another checkpoint and must be another node.
-		thread.detach(EncodeName(ev.Checkpoint))
-		f.invalidate(thread.id, EncodeName(ev.Checkpoint), latestName)
+		thread.detach(snapshot.EncodeName(ev.Checkpoint))
+		f.invalidate(thread.id, snapshot.EncodeName(ev.Checkpoint), snapshot.LatestName)
 	case snapshot.Published:
-		f.invalidate(thread.id, EncodeName(ev.Checkpoint), latestName)
+		f.invalidate(thread.id, snapshot.EncodeName(ev.Checkpoint), snapshot.LatestName)
 	default:
 		f.invalidate(thread.id)
 	}
@@ -82,7 +82,7 @@ func (f *FS) changedIn(thread *threadDir, ev snapshot.Event) {
 	var links []string
 	for _, name := range []string{ev.OldName, ev.Name} {
 		if name != "" {
-			links = append(links, EncodeName(name))
+			links = append(links, snapshot.EncodeName(name))
 		}
 	}
 	f.invalidate(names.id, links...)
@@ -91,8 +91,8 @@ func (f *FS) changedIn(thread *threadDir, ev snapshot.Event) {
 // leave drops what the kernel remembers in the directory of a deleted thread, for
 // those who are still in it.
 func (f *FS) leave(thread *threadDir) {
-	f.invalidate(thread.id, latestName)
-	if names, ok := thread.known(byNameName).(*byNameDir); ok {
+	f.invalidate(thread.id, snapshot.LatestName)
+	if names, ok := thread.known(snapshot.ByNameName).(*byNameDir); ok {
 		f.invalidate(names.id)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/fs"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -134,11 +133,11 @@ func TestOddIDs(t *testing.T) {
 	threads := append([]string{"new\nline", "\x01\x7f"}, ids...)
 	var names, threadNames []string
 	for _, id := range ids {
-		names = append(names, fs.EncodeName(id))
+		names = append(names, snapshot.EncodeName(id))
 		d.save(snapshot.SaveOptions{Workspace: ws, Thread: "t", ID: id})
 	}
 	for _, id := range threads {
-		threadNames = append(threadNames, fs.EncodeName(id))
+		threadNames = append(threadNames, snapshot.EncodeName(id))
 		d.save(snapshot.SaveOptions{Workspace: ws, Thread: id})
 	}
 	require.ElementsMatch(t, append(names, "by-name", "latest"), list(t, m+"/threads/t"))
@@ -161,7 +160,7 @@ func TestOddIDs(t *testing.T) {
 	// A checkpoint is found in its own thread only, and by its whole id only.
 	_, err := os.Lstat(m + "/threads/latest")
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = os.Lstat(filepath.Join(m, "threads", fs.EncodeName(".."), "a b"))
+	_, err = os.Lstat(filepath.Join(m, "threads", snapshot.EncodeName(".."), "a b"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = os.Lstat(m + "/threads/t/" + strings.Repeat("b", 100))
 	require.ErrorIs(t, err, os.ErrNotExist)

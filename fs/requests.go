@@ -3,6 +3,8 @@ package fs
 import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/snapshot"
 )
 
 // Lookup implements [fuse.RawFileSystem].
@@ -175,6 +177,6 @@ func (f *FS) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fu
 	}
 	out.Blocks, out.Bsize, out.Frsize = st.Blocks, uint32(st.Bsize), uint32(st.Frsize)
 	out.Files = st.Files
-	out.NameLen = maxFileName
+	out.NameLen = snapshot.MaxFileName
 	return fuse.OK
 }

@@ -46,9 +46,9 @@ func (d *threadDir) lookup(name string) (node, error) {
 		return nil, nil
 	}
 	switch name {
-	case latestName:
+	case snapshot.LatestName:
 		return d.latest()
-	case byNameName:
+	case snapshot.ByNameName:
 		return d.byName(), nil
 	}
 	id, ok, err := d.fs.idOf(name, d.ids)
@@ -64,13 +64,13 @@ func (d *threadDir) latest() (node, error) {
 	if err != nil || t.Head == "" {
 		return nil, notThere(err)
 	}
-	return d.linkTo(latestName, EncodeName(t.Head), t.Updated), nil
+	return d.linkTo(snapshot.LatestName, snapshot.EncodeName(t.Head), t.Updated), nil
 }
 
 func (d *threadDir) byName() node {
-	return d.child(byNameName, func(base dir) kept {
+	return d.child(snapshot.ByNameName, func(base dir) kept {
 		n := &byNameDir{dir: base, of: d}
-		n.take(virtualIno(byNameName, d.thread))
+		n.take(virtualIno(snapshot.ByNameName, d.thread))
 		return n
 	})
 }
@@ -88,7 +88,7 @@ func (d *threadDir) checkpoint(id string) (node, error) {
 }
 
 func (d *threadDir) checkpointNode(cp snapshot.Checkpoint) node {
-	return d.child(EncodeName(cp.ID), func(base dir) kept {
+	return d.child(snapshot.EncodeName(cp.ID), func(base dir) kept {
 		n := &checkpointDir{dir: base, cp: cp}
 		n.take(virtualIno("checkpoint", cp.ID))
 		return n
@@ -127,7 +127,7 @@ func (d *threadDir) list(off uint64, _ bool, add func(listed) bool) error {
 			return err
 		}
 		d.roster.update(ids)
-		if !add(listed{name: byNameName, off: 1, mode: unix.S_IFDIR, ino: virtualIno(byNameName, d.thread),
+		if !add(listed{name: snapshot.ByNameName, off: 1, mode: unix.S_IFDIR, ino: virtualIno(snapshot.ByNameName, d.thread),
 			make: func() (node, error) { return d.byName(), nil }}) {
 			return nil
 		}
@@ -138,14 +138,14 @@ func (d *threadDir) list(off uint64, _ bool, add func(listed) bool) error {
 		if err != nil {
 			return notThere(err)
 		}
-		if t.Head != "" && !add(listed{name: latestName, off: fixedEntries, mode: unix.S_IFLNK, ino: virtualIno("link", latestName, EncodeName(t.Head)),
+		if t.Head != "" && !add(listed{name: snapshot.LatestName, off: fixedEntries, mode: unix.S_IFLNK, ino: virtualIno("link", snapshot.LatestName, snapshot.EncodeName(t.Head)),
 			make: d.latest}) {
 			return nil
 		}
 		off = fixedEntries
 	}
 	for i, id := range d.roster.from(off - fixedEntries) {
-		if id != "" && !add(listed{name: EncodeName(id), off: off + uint64(i) + 1, mode: unix.S_IFDIR, ino: virtualIno("checkpoint", id),
+		if id != "" && !add(listed{name: snapshot.EncodeName(id), off: off + uint64(i) + 1, mode: unix.S_IFDIR, ino: virtualIno("checkpoint", id),
 			make: func() (node, error) { return d.checkpoint(id) }}) {
 			break
 		}
@@ -177,7 +177,7 @@ func (d *byNameDir) names() (map[string]snapshot.Checkpoint, error) {
 }
 
 func (d *byNameDir) linkNode(cp snapshot.Checkpoint) node {
-	return d.linkTo(EncodeName(cp.Name), "../"+EncodeName(cp.ID), cp.Created)
+	return d.linkTo(snapshot.EncodeName(cp.Name), "../"+snapshot.EncodeName(cp.ID), cp.Created)
 }
 
 func (d *byNameDir) lookup(name string) (node, error) {
@@ -217,7 +217,7 @@ func (d *byNameDir) list(off uint64, _ bool, add func(listed) bool) error {
 	}
 	for i, name := range d.roster.from(off) {
 		cp, ok := named[name]
-		if ok && !add(listed{name: EncodeName(name), off: off + uint64(i) + 1, mode: unix.S_IFLNK, ino: virtualIno("link", EncodeName(name), "../"+EncodeName(cp.ID)),
+		if ok && !add(listed{name: snapshot.EncodeName(name), off: off + uint64(i) + 1, mode: unix.S_IFLNK, ino: virtualIno("link", snapshot.EncodeName(name), "../"+snapshot.EncodeName(cp.ID)),
 			make: func() (node, error) { return d.linkNode(cp), nil }}) {
 			break
 		}

@@ -47,7 +47,7 @@ func (d *threadsDir) updated() time.Time {
 }
 
 func (d *threadsDir) thread(id string) node {
-	return d.child(EncodeName(id), func(base dir) kept {
+	return d.child(snapshot.EncodeName(id), func(base dir) kept {
 		n := &threadDir{dir: base, thread: id}
 		n.take(virtualIno("thread", id))
 		return n
@@ -87,7 +87,7 @@ func (d *threadsDir) list(off uint64, _ bool, add func(listed) bool) error {
 		d.roster.update(ids)
 	}
 	for i, id := range d.roster.from(off) {
-		if id != "" && !add(listed{name: EncodeName(id), off: off + uint64(i) + 1, mode: unix.S_IFDIR, ino: virtualIno("thread", id),
+		if id != "" && !add(listed{name: snapshot.EncodeName(id), off: off + uint64(i) + 1, mode: unix.S_IFDIR, ino: virtualIno("thread", id),
 			make: func() (node, error) { return d.thread(id), nil }}) {
 			break
 		}

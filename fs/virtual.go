@@ -219,7 +219,7 @@ func (r *roster) from(i uint64) []string {
 // idOf returns the id of a file name. A name that was cut is looked for among
 // all ids.
 func (f *FS) idOf(name string, all func() ([]string, error)) (id string, ok bool, err error) {
-	id, long, ok := DecodeName(name)
+	id, long, ok := snapshot.DecodeName(name)
 	if !long {
 		return id, ok, nil
 	}
@@ -227,7 +227,7 @@ func (f *FS) idOf(name string, all func() ([]string, error)) (id string, ok bool
 	if err != nil {
 		return "", false, err
 	}
-	i := slices.IndexFunc(ids, func(id string) bool { return EncodeName(id) == name })
+	i := slices.IndexFunc(ids, func(id string) bool { return snapshot.EncodeName(id) == name })
 	if i < 0 {
 		return "", false, nil
 	}

@@ -106,5 +106,9 @@ func (f *Files) All() bool {
 	return len(f.include.rules) == 0
 }
 
+// Restricted reports whether there are includes: then a directory that is only on the
+// way to what they match is not itself asked for.
+func (f *Files) Restricted() bool { return len(f.include.rules) > 0 }
+
 // Encode returns the rules in force as text: see [Recorded.Encode].
 func (f *Files) Encode() []byte { return f.Record(Settings{}).Encode() }

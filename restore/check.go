@@ -9,7 +9,6 @@ import (
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/internal/tasks"
-	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -31,9 +30,9 @@ type checker struct {
 
 // checkTask is a directory to be looked through.
 type checkTask struct {
-	hash  cas.Hash
-	path  string // "" or ends in a slash
-	scope policy.Scope
+	hash cas.Hash
+	path string // "" or ends in a slash
+	in   within
 }
 
 // checkWorker looks through directories.
@@ -48,14 +47,14 @@ type checkWorker struct {
 // the store lacks something that the restore of src will need. It reads
 // directory objects, attributes and chunk lists, no contents. It returns which
 // objects are needed several times.
-func check(ctx context.Context, store cas.Store, r *tree.Reader, src Source, links *linkGroups, files *policy.Files) (*repeated, error) {
+func check(ctx context.Context, store cas.Store, r *tree.Reader, src Source, links *linkGroups, in within) (*repeated, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c := &checker{ctx: ctx, cancel: cancel, store: store, reader: r, links: links, times: map[cas.Hash]int{}}
 	if err := c.xattrs(".", src.Stat.XAttrs); err != nil {
 		return nil, err
 	}
-	c.tasks = tasks.New(checkTask{hash: src.Root, scope: files.Root()})
+	c.tasks = tasks.New(checkTask{hash: src.Root, in: in})
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(c.work)
@@ -102,9 +101,9 @@ func (c *checkWorker) dir(t checkTask) error {
 		if len(p) > tree.MaxPath {
 			return corrupt("%s: a path of %d bytes", tree.Quote(p), len(p))
 		}
-		decision, sub := t.scope.Decide(e.Name, e.Kind == tree.Dir)
+		decision, sub := t.in.decide(&e)
 		if e.Kind == tree.Dir && decision.Descend {
-			c.tasks.Put(checkTask{hash: e.Hash, path: p + "/", scope: sub})
+			c.tasks.Put(checkTask{hash: e.Hash, path: p + "/", in: sub})
 		}
 		if !decision.Keep {
 			continue

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -21,7 +20,12 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 		kept = fd >= 0
 	}
 	if err == nil && !kept {
-		fd, exact, err = w.create(t, e)
+		if fd, exact, err = w.create(t, e); err != nil {
+			err = w.unmakeable(path, tree.File, err)
+		}
+	}
+	if errors.Is(err, errUnmakeable) {
+		return err
 	}
 	if err != nil {
 		return w.at(path, cas.NoSpace(err))
@@ -43,8 +47,21 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 	} else {
 		err = w.content(fd, e)
 	}
+	if errors.Is(err, unix.EFBIG) {
+		w.step()
+		return errors.Join(w.unmakeable(path, tree.File, err), unix.Unlinkat(t.fd, e.Name, 0))
+	}
 	if err != nil {
 		return w.at(path, cas.NoSpace(err))
+	}
+	return w.setFileMeta(fd, path, e, exact)
+}
+
+// setFileMeta sets owner, attributes, mode and time of an open file. exact says that it
+// has its mode already, if nothing else changes that.
+func (w *writer) setFileMeta(fd int, path string, e *tree.Entry, exact bool) error {
+	if err := w.give(fd, e); err != nil {
+		return w.at(path, err)
 	}
 	w.step()
 	mode, err := w.setXattrs(fd, path, e)
@@ -53,12 +70,12 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 	}
 	if !exact || !e.XAttrs.IsZero() {
 		w.step()
-		err = unix.Fchmod(fd, mode)
+		err = w.chmod(fd, path, mode)
 	}
 	// Last of all: who resumes this restore takes the time for the proof that all
 	// content is there.
 	w.step()
-	if err := errors.Join(err, setTime(fd, "", e)); err != nil {
+	if err := errors.Join(err, w.setTime(fd, "", path, e)); err != nil {
 		return w.at(path, err)
 	}
 	return nil
@@ -68,14 +85,7 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 func (w *writer) skip(fd int, e *tree.Entry) error {
 	w.meter.Add(0, int64(e.Size))
 	w.again.take(e.Hash) // one less that needs it
-	var saved []tree.XAttr
-	if !e.XAttrs.IsZero() {
-		var err error
-		if saved, err = w.reader.XAttrs(w.ctx, e.XAttrs); err != nil {
-			return err
-		}
-	}
-	return strip(fd, saved)
+	return w.stripTo(fd, e)
 }
 
 // create makes a new file; it never opens an existing one. exact tells that it has
@@ -89,26 +99,6 @@ func (w *writer) create(t *target, e *tree.Entry) (fd int, exact bool, err error
 	}
 	t.note(e.Name)
 	return fd, w.modes.exact(fd, e.Mode), nil
-}
-
-// modes knows with which modes files come into being as they were asked for. The
-// umask, the file system and its mount decide that, for all files of a restore
-// alike; so one of each mode is looked at.
-type modes [tree.MaxMode + 1]atomic.Int32
-
-// exact reports whether a new file that was to have mode does.
-func (m *modes) exact(fd int, mode uint32) bool {
-	const yes, no = 1, 2
-	known := m[mode].Load()
-	if known == 0 {
-		known = no
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err == nil && st.Mode&0o7777 == mode {
-			known = yes
-		}
-		m[mode].Store(known)
-	}
-	return known == yes
 }
 
 // content writes a file's bytes; runs of zeros become holes.

@@ -228,13 +228,14 @@ func TestPlantedLinks(t *testing.T) {
 				}
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
-				w := newWriter(ctx, cancel, m, tree.NewReader(m, 1<<20), &linkGroups{}, newRepeated(nil), 1)
+				w := newWriter(ctx, cancel, m, tree.NewReader(m, 1<<20), &linkGroups{}, 1)
+				w.again = newRepeated(nil)
 				opt := Options{Files: only(t, nil)}
-				m1 := newMarker(src, "", opt.Files)
+				m1 := newMarker(src, opt)
 				var err error
 				if existing {
 					require.NoError(t, os.Mkdir(target, 0o755))
-					root, _, inspected := inspect(target, m1)
+					root, _, _, inspected := inspect(target, m1, opt)
 					require.NoError(t, inspected)
 					_, err = w.inPlace(root, nil, m1, src, target, opt)
 					root.close()

@@ -41,7 +41,7 @@ func TestOneFile(t *testing.T) {
 	r := tree.NewReader(m, 1<<20)
 	res, err := Tree(t.Context(), m, r, src, target, Options{Files: only(t, []string{"/a/b/wanted"})})
 	require.NoError(t, err)
-	require.Equal(t, Result{Files: 1, Dirs: 2, Bytes: 3}, res)
+	require.Equal(t, Result{Files: 1, Dirs: 2, Bytes: 3, Created: 3}, res)
 	require.Equal(t, map[string]string{"a": "/", "a/b": "/", "a/b/wanted": "yes"}, list(t, target))
 	st := stat(t, filepath.Join(target, "a/b"))
 	require.Equal(t, []any{uint32(0o510), int64(77), int64(5)}, []any{st.Mode & 0o7777, st.Mtim.Sec, st.Mtim.Nsec})

@@ -133,6 +133,7 @@ func portrait(t *testing.T, top string) map[string]seen {
 const (
 	childTarget = "SNAPFS_TEST_TARGET"
 	childStep   = "SNAPFS_TEST_STEP" // before which it is killed
+	childMode   = "SNAPFS_TEST_MODE" // "mirror", or nothing
 )
 
 // TestKilledChild is the other process of the tests below.
@@ -146,7 +147,11 @@ func TestKilledChild(t *testing.T) {
 	m := newMemory()
 	src := everything(t, m)
 	var steps atomic.Int64
-	_, err = Tree(t.Context(), m, tree.NewReader(m, 1<<20), src, target, Options{step: func() {
+	mode := New
+	if os.Getenv(childMode) != "" {
+		mode = Mirror
+	}
+	_, err = Tree(t.Context(), m, tree.NewReader(m, 1<<20), src, target, Options{Mode: mode, step: func() {
 		if int(steps.Add(1)) == kill {
 			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {} // it is on its way
@@ -160,10 +165,11 @@ func TestKilledChild(t *testing.T) {
 
 // killedAt restores in another process, which is killed before the given step; false:
 // there are not as many.
-func killedAt(t *testing.T, target string, step int) bool {
+func killedAt(t *testing.T, target string, step int, env ...string) bool {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestKilledChild$")
 	cmd.Env = append(os.Environ(), childTarget+"="+target, childStep+"="+strconv.Itoa(step), "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err == nil {
@@ -176,20 +182,28 @@ func killedAt(t *testing.T, target string, step int) bool {
 	return true
 }
 
+// asUser runs the test once more as an ordinary user, if it is root's.
+func asUser(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 || os.Getenv("SNAPFS_TEST_USER") != "" {
+		return
+	}
+	test := t.Name()
+	t.Run("user", func(t *testing.T) {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^"+test+"$")
+		cmd.Env = append(os.Environ(), "SNAPFS_TEST_USER=1", "HOME=/nonexistent")
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
+}
+
 // TestKilled kills a restore before each of its steps, and some once more while they
 // resume. What is left never looks whole, cannot be saved, and becomes what an
 // uninterrupted restore makes.
 func TestKilled(t *testing.T) {
-	if os.Geteuid() == 0 && os.Getenv("SNAPFS_TEST_USER") == "" {
-		t.Run("user", func(t *testing.T) {
-			cmd := exec.Command("/proc/self/exe", "-test.run=^TestKilled$")
-			cmd.Env = append(os.Environ(), "SNAPFS_TEST_USER=1", "HOME=/nonexistent")
-			cmd.Dir = "/"
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
-			out, err := cmd.CombinedOutput()
-			require.NoError(t, err, "%s", out)
-		})
-	}
+	asUser(t)
 	m := newMemory()
 	src := everything(t, m)
 	reference := filepath.Join(scratch(t), "reference")
@@ -270,4 +284,72 @@ func afterKill(t *testing.T, target string, want map[string]seen, existing bool)
 	}
 	got["."] = root
 	require.Equal(t, want, got)
+}
+
+// older is a live directory that a mirror of everything finds much to do in.
+func older(t *testing.T, m *memory) Source {
+	t.Helper()
+	src := m.source(t, dir{
+		"a":    m.sub(t, 0o555, dir{"b": "was a file", "empty": symlink("/"), "twice": "not the same", "gone": m.sub(t, 0o555, dir{"x": "y"})}),
+		"acl":  m.file(t, 0o660, "x"),
+		"dacl": m.sub(t, 0o755, dir{"in": dir{"was": dir{"a": "directory"}}, "x": dir{"one": "linked"}}),
+		"exe":  m.file(t, 0o644, "#!/bin/sh"), "none": m.file(t, 0o644, "closed"),
+		"l": dir{"was": "a directory"}, "dangling": symlink("/elsewhere"),
+		"one": "linked", "zero": "", "extra": dir{"some": "more", "deep": dir{"er": symlink("x")}},
+		"ro": m.sub(t, 0o500, dir{"deeper": m.sub(t, 0o755, dir{"one": "linked", "f": "before"}), "f": m.file(t, 0o400, "y")}),
+	})
+	src.Links = m.links(t, []string{"dacl/x/one", "one"})
+	return src
+}
+
+// TestKilledMirror kills a mirror into a live directory before each of its steps. What
+// is left is as it was, or known as unfinished, and becomes what an uninterrupted one
+// makes.
+func TestKilledMirror(t *testing.T) {
+	asUser(t)
+	m := newMemory()
+	src, before := everything(t, m), older(t, m)
+	reference, untouched := filepath.Join(scratch(t), "reference"), filepath.Join(scratch(t), "untouched")
+	for dir, src := range map[string]Source{reference: src, untouched: before} {
+		_, err := m.restore(t, src, dir)
+		require.NoError(t, err)
+	}
+	want, was := portrait(t, reference), portrait(t, untouched)
+	opt := Options{Mode: Mirror}
+	step, resumed := 1, 0
+	for ; ; step += 3 {
+		target := filepath.Join(scratch(t), "target")
+		_, err := m.restore(t, before, target)
+		require.NoError(t, err)
+		if !killedAt(t, target, step, childMode+"=mirror") {
+			require.Equal(t, want, portrait(t, target))
+			break
+		}
+		_, err = os.Lstat(filepath.Join(target, capture.Marker))
+		if errors.Is(err, fs.ErrNotExist) {
+			is := portrait(t, target)
+			if root := is["."]; os.Geteuid() != 0 { // a right of its owner's may be there that was needed
+				root.Mode &^= 0o200
+				root.Mode |= was["."].Mode & 0o200
+				is["."] = root
+			}
+			if is["zero"] == was["zero"] && is["exe"] == was["exe"] {
+				require.Equal(t, was, is, "step %d", step)
+			} else {
+				afterKill(t, target, want, true)
+			}
+		} else {
+			_, err := capture.Tree(t.Context(), target, newMemory(), capture.Options{Files: only(t, nil)})
+			require.ErrorIs(t, err, capture.ErrUnfinished)
+			resumed++
+			if step%2 == 0 {
+				killedAt(t, target, step/2+1, childMode+"=mirror")
+			}
+		}
+		_, err = Tree(t.Context(), m, tree.NewReader(m, 1<<20), src, target, opt)
+		require.NoError(t, err, "step %d", step)
+		require.Equal(t, want, portrait(t, target), "step %d", step)
+	}
+	require.Greater(t, step, 60, "it was killed at every place")
+	require.Greater(t, resumed, step/3*3/4)
 }

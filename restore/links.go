@@ -30,7 +30,7 @@ type linkGroups struct {
 // further is a path to be linked to the first of its group.
 type further struct {
 	path, first string
-	size        int64 // in bytes
+	entry       tree.Entry
 }
 
 // readLinks loads the hard link groups of a checkpoint.
@@ -126,10 +126,16 @@ func (w *writer) linkAll(root *target) error {
 		if err := w.link(root, l); err != nil {
 			return w.at(l.path, fmt.Errorf("link to %s: %w", tree.Quote(l.first), cas.NoSpace(err)))
 		}
-		w.meter.Add(0, l.size)
+		w.meter.Add(0, int64(l.entry.Size))
 	}
 	w.count(int64(len(w.further)), 0)
 	return nil
+}
+
+// unlinkable reports whether an error says that the file system has no hard links, or
+// no more for this file.
+func unlinkable(err error) bool {
+	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EMLINK)
 }
 
 func (w *writer) link(root *target, l further) error {
@@ -147,6 +153,10 @@ func (w *writer) link(root *target, l further) error {
 	err = unix.Linkat(from, path.Base(l.first), to, path.Base(l.path), 0)
 	if w.left != nil && errors.Is(err, unix.EEXIST) {
 		err = w.relink(from, to, l)
+	}
+	if unlinkable(err) {
+		w.incomplete(l.path, fmt.Errorf("a copy of %s instead of a hard link: the file system has none", tree.Quote(l.first)))
+		err = w.copyOf(to, l)
 	}
 	if err != nil {
 		return err
@@ -167,9 +177,20 @@ func (w *writer) relink(from, to int, l further) error {
 	if want.Dev == is.Dev && want.Ino == is.Ino {
 		return nil
 	}
-	if err := w.remove(&target{fd: to}, &tree.Entry{Kind: tree.File, Name: name}); err != nil {
+	if err := w.remove(&target{fd: to}, &l.entry); err != nil {
 		return err
 	}
 	w.step()
 	return unix.Linkat(from, first, to, name, 0)
+}
+
+// copyOf makes a file of its own where there should be a further name of one.
+func (w *writer) copyOf(dir int, l further) error {
+	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	at := &target{fd: fd, made: true, parent: &target{}}
+	defer at.close()
+	return w.file(at, l.path, &l.entry)
 }

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/internal/disk"
-	"github.com/snapfs/snapfs/policy"
 )
 
 // markerVersion is the version of the marker's content.
@@ -31,20 +29,23 @@ type marker struct {
 	Patterns   string `json:"patterns,omitempty"`   // as policy.Files.Encode has them
 	Boot       string `json:"boot"`                 // boot of the machine; empty: not known
 	Stage      string `json:"stage,omitempty"`      // name of the staging directory that it is in
+	Merge      string `json:"merge,omitempty"`      // "overlay" or "mirror", of a restore into a live directory
+	Aside      string `json:"aside,omitempty"`      // of that one: name of its own directory in the target
 	// ACL is the default ACL that the target had: a failure puts it back.
 	ACL []byte `json:"acl,omitempty"`
 }
 
 // newMarker describes a restore. Two restores with equal Restore make the same.
-func newMarker(src Source, checkpoint string, files *policy.Files) marker {
+func newMarker(src Source, opt Options) marker {
+	files, checkpoint := opt.Files, opt.Checkpoint
 	m := marker{Version: markerVersion, Checkpoint: checkpoint, Tree: src.Root.String(), Boot: disk.BootID()}
 	rules := ""
 	if !files.All() {
 		rules = string(files.Encode())
 	}
 	e := src.Stat
-	m.Restore = cas.Data.Sum(fmt.Appendf(nil, "%s %o %d %d %s %s %d\n%s",
-		src.Root, e.Mode, e.MtimeSec, e.MtimeNsec, e.XAttrs, src.Links.Hash, src.Links.Size, rules)).String()
+	m.Restore = cas.Data.Sum(fmt.Appendf(nil, "%s %o %d %d %s %s %d %t\n%s\n%s",
+		src.Root, e.Mode, e.MtimeSec, e.MtimeNsec, e.XAttrs, src.Links.Hash, src.Links.Size, opt.NoHardlinks, newOwners(src, opt), rules)).String()
 	m.Patterns = rules
 	return m
 }
@@ -55,6 +56,7 @@ type UnfinishedError struct {
 	Dir        string // quoted
 	Living     bool   // that restore is under way
 	Stage      bool   // the directory is the staging directory of another one
+	Merge      string // "overlay" or "mirror", of a restore into a live directory
 	Checkpoint string // what it restores; empty: not known
 	Patterns   bool   // only a part of it
 }
@@ -97,7 +99,7 @@ type lock struct {
 
 // refuse is the error of a restore that is not the marker's.
 func (l *lock) refuse(dir string) *UnfinishedError {
-	return &UnfinishedError{Dir: dir, Stage: l.Stage != "", Checkpoint: l.Checkpoint, Patterns: l.Patterns != ""}
+	return &UnfinishedError{Dir: dir, Stage: l.Stage != "", Merge: l.Merge, Checkpoint: l.Checkpoint, Patterns: l.Patterns != ""}
 }
 
 // release gives the lock back; the marker stays.
@@ -210,7 +212,7 @@ func (t *target) locked(shown string) (*lock, error) {
 func readMarker(fd int, shown string) (*lock, error) {
 	refused := &UnfinishedError{Dir: shown}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || !own(&st) || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > 2*maxMarker {
+	if err := unix.Fstat(fd, &st); err != nil || !own(fd, &st) || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > 2*maxMarker {
 		return nil, refused
 	}
 	l := &lock{fd: fd, begun: st.Mtim}
@@ -228,7 +230,3 @@ func readMarker(fd int, shown string) (*lock, error) {
 	}
 	return l, nil
 }
-
-// own reports whether a file is the caller's: what somebody else planted is not
-// taken for what the restore made.
-func own(st *unix.Stat_t) bool { return int(st.Uid) == os.Geteuid() }

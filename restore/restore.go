@@ -48,10 +48,20 @@ type Source struct {
 
 // Options of [Tree].
 type Options struct {
-	Files      *policy.Files // which entries to restore; nil: all
-	Checkpoint string        // what the source is called, for the marker
-	Resuming   func()        // called when the restore goes on with what a killed one left; nil: nothing
-	step       func()        // of tests: called before each change of the file system
+	Files       *policy.Files // which entries to restore; nil: all
+	Mode        Mode          // what may be in the target, and what becomes of it
+	Coverage    *Coverage     // of a mirror: what the checkpoint speaks about; nil: all
+	Force       bool          // also what deletes more than it writes, or what the policy protects; and over another unfinished restore
+	Strict      bool          // fail when Files excludes anything that the checkpoint has
+	Owner       *Owner        // to whom everything is to belong; nil: the caller
+	NoHardlinks bool          // files of several names become several files
+	// PreserveOwner gives everything to its saved owner.
+	PreserveOwner bool
+	DryRun        bool           // change nothing
+	Plan          func([]Change) // gets all that is to be done, by path, before it is; nil: nobody asks
+	Checkpoint    string         // what the source is called, for the marker
+	Resuming      func()         // called when the restore goes on with what a killed one left; nil: nothing
+	step          func()         // of tests: called before each change of the file system
 }
 
 func (o Options) resuming() {
@@ -69,19 +79,26 @@ type Problem struct {
 
 // Result counts what was restored.
 type Result struct {
-	Files      int64 // files and symlinks
-	Dirs       int64
-	Bytes      int64
-	Skipped    int64 // entries that an exclude left out, without what lies below them
-	Incomplete []Problem
+	Files int64 // files and symlinks that were written
+	Dirs  int64
+	Bytes int64
+	// What became of entries, of the target's as well as the checkpoint's.
+	Created, Replaced, Deleted, Kept int64
+	Skipped                          int64 // that an exclude left out, without what lies below them
+	Incomplete                       []Problem
 }
 
-// Tree restores src into dir, which must be missing or empty, or hold what a killed
-// restore of the same source with the same files left there: that is gone on with. It
-// fails with [ErrNotEmpty] or [ErrUnfinished] before it touches anything, with
+// of is the count for an operation.
+func (r *Result) of(op Op) *int64 {
+	return map[Op]*int64{Create: &r.Created, Replace: &r.Replaced, Delete: &r.Deleted, Keep: &r.Kept, Skip: &r.Skipped}[op]
+}
+
+// Tree restores src into dir. By default that must be missing or empty, or hold what a
+// killed restore of the same source with the same options left there: that is gone on
+// with. It fails with [ErrNotEmpty] or [ErrUnfinished] before it touches anything, with
 // [cas.ErrNotFound] or [cas.ErrCorrupt] when the store lacks or lost content; then the
 // target is as it was, but for one that was resumed: it is as it was before the first
-// restore.
+// restore. [Overlay] and [Mirror] also take a live directory: see merge.
 func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir string, opt Options) (Result, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -92,8 +109,8 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 			return Result{}, err
 		}
 	}
-	m := newMarker(src, opt.Checkpoint, opt.Files)
-	root, l, err := inspect(dir, m)
+	m := newMarker(src, opt)
+	root, l, live, err := inspect(dir, m, opt)
 	if err != nil {
 		return Result{}, err
 	}
@@ -101,39 +118,71 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 		defer root.close()
 		defer l.release()
 	}
-	links, err := readLinks(ctx, store, src.Links)
-	if err != nil {
-		return Result{}, err
-	}
-	again, err := check(ctx, store, r, src, links, opt.Files)
-	if err != nil {
-		return Result{}, err
+	links := &linkGroups{}
+	if !opt.NoHardlinks {
+		if links, err = readLinks(ctx, store, src.Links); err != nil {
+			return Result{}, err
+		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// More workers than processors: creating a file waits for the disk.
-	w := newWriter(ctx, cancel, store, r, links, again, 2*runtime.GOMAXPROCS(0))
-	w.onStep = opt.step
-	if root != nil {
-		return w.inPlace(root, l, m, src, dir, opt)
+	w := newWriter(ctx, cancel, store, r, links, 2*runtime.GOMAXPROCS(0))
+	w.onStep, w.owners = opt.step, newOwners(src, opt)
+	var p *planner
+	all := within{scope: opt.Files.Root()}
+	if live || opt.DryRun || opt.Strict || opt.Plan != nil {
+		at := root
+		if !live {
+			at = nil
+		}
+		if p, all.plan, err = w.plan(at, src, opt); err != nil {
+			return Result{}, err
+		}
+		if opt.Plan != nil {
+			opt.Plan(p.list)
+		}
+		if err := p.refusal(); err != nil {
+			return p.counts, err
+		}
 	}
-	return w.staged(m, src, dir, opt)
+	if !live || all.plan != nil {
+		if w.again, err = check(ctx, store, r, src, links, all); err != nil {
+			return Result{}, err
+		}
+	}
+	switch {
+	case opt.DryRun:
+		return p.counts, nil
+	case live:
+		return w.merge(root, l, m, src, dir, p, all.plan)
+	}
+	var res Result
+	if root != nil {
+		res, err = w.inPlace(root, l, m, src, dir, opt)
+	} else {
+		res, err = w.staged(m, src, dir, opt)
+	}
+	res.Created = res.Files + res.Dirs
+	return res, err
 }
 
 // inspect looks at the target without changing it. It returns nil for one that is
-// missing. Of one in which the same restore was killed it returns the marker.
-func inspect(dir string, m marker) (t *target, l *lock, err error) {
+// missing, and live for one with content into which the restore may go all the same. Of
+// one in which a restore was killed that this one goes on with, or replaces, it returns
+// the marker.
+func inspect(dir string, m marker, opt Options) (t *target, l *lock, live bool, err error) {
 	t, err = openTarget(dir)
 	switch {
 	case errors.Is(err, iofs.ErrNotExist):
 		if _, err := os.Lstat(dir); err == nil {
-			return nil, nil, fmt.Errorf("%s is a dangling symlink: %w", tree.Quote(dir), ErrNotEmpty)
+			return nil, nil, false, fmt.Errorf("%s is a dangling symlink: %w", tree.Quote(dir), ErrNotEmpty)
 		}
-		return nil, nil, nil
+		return nil, nil, false, nil
 	case errors.Is(err, unix.ENOTDIR):
-		return nil, nil, fmt.Errorf("%s is not a directory: %w", tree.Quote(dir), ErrNotEmpty)
+		return nil, nil, false, fmt.Errorf("%s is not a directory: %w", tree.Quote(dir), ErrNotEmpty)
 	case err != nil:
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	defer func() {
 		if err != nil {
@@ -146,10 +195,20 @@ func inspect(dir string, m marker) (t *target, l *lock, err error) {
 	case err != nil:
 	case l == nil:
 		err = t.checkEmpty(dir, false)
-	case l.Stage != "" || l.Restore != m.Restore:
+		if errors.Is(err, ErrNotEmpty) && opt.Mode != New {
+			live, err = true, nil
+		}
+	case l.Stage != "":
+		err = l.refuse(tree.Quote(dir))
+	case l.Merge != "":
+		t.stage = l.Aside
+		if live = opt.Mode != New && (opt.Force || l.Restore == m.Restore && l.Merge == opt.Mode.String()); !live {
+			err = l.refuse(tree.Quote(dir))
+		}
+	case l.Restore != m.Restore:
 		err = l.refuse(tree.Quote(dir))
 	}
-	return t, l, err
+	return t, l, live, err
 }
 
 // inPlace restores into an existing empty directory, which may be a mountpoint or
@@ -179,10 +238,13 @@ func (w *writer) inPlace(root *target, l *lock, m marker, src Source, dir string
 		root.acl = l.ACL
 		opt.resuming()
 	}
+	if err := w.checkNames(root, src, opt.Files, nil); err != nil {
+		return undo(err)
+	}
 	if err := root.clearDefaultACL(); err != nil {
 		return undo(err)
 	}
-	if err := w.fill(root, src, opt.Files); err != nil {
+	if err := w.fill(root, src, within{scope: opt.Files.Root()}); err != nil {
 		return undo(err)
 	}
 	if err := root.sync(); err != nil {

@@ -14,10 +14,10 @@ import (
 
 // whole tells whether a file that is there looks as one does whose content was
 // written to its end: its time is set after that.
-func (l *linkGroups) whole(path string, st *unix.Stat_t, e *tree.Entry) bool {
-	return st.Mode&unix.S_IFMT == unix.S_IFREG && own(st) && st.Size == int64(e.Size) &&
+func (w *writer) whole(fd int, path string, st *unix.Stat_t, e *tree.Entry) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && w.owners.made(fd, st, e) && st.Size == int64(e.Size) &&
 		st.Mtim.Sec == e.MtimeSec && st.Mtim.Nsec == int64(e.MtimeNsec) &&
-		int(st.Nlink) <= l.names(path) // another name may be anybody's
+		int(st.Nlink) <= w.links.names(path) // another name may be anybody's
 }
 
 // keep opens a file that is there and complete. One that is not is removed, never
@@ -32,7 +32,7 @@ func (w *writer) keep(t *target, path string, e *tree.Entry) (fd int, err error)
 	}
 	if err == nil {
 		var st unix.Stat_t
-		if err = unix.Fstat(fd, &st); err == nil && w.links.whole(path, &st, e) {
+		if err = unix.Fstat(fd, &st); err == nil && w.whole(fd, path, &st, e) {
 			var same bool
 			if same, err = w.holds(fd, e); same {
 				return fd, nil
@@ -57,7 +57,7 @@ func (w *writer) remove(t *target, e *tree.Entry) error {
 	if e.Kind == tree.Symlink {
 		kind = unix.S_IFLNK
 	}
-	if st.Mode&unix.S_IFMT != kind || !own(&st) {
+	if st.Mode&unix.S_IFMT != kind || !w.owners.made(t.fd, &st, e) {
 		return errReplaced
 	}
 	w.step()
@@ -71,6 +71,12 @@ func (w *writer) holds(fd int, e *tree.Entry) (bool, error) {
 	if b := w.left.begun; w.left.boot && (e.MtimeSec < b.Sec || e.MtimeSec == b.Sec && int64(e.MtimeNsec) < b.Nsec) {
 		return true, nil
 	}
+	return w.hashes(fd, e)
+}
+
+// hashes tells whether an open file has the saved content, by the hashes of its pieces:
+// what the store has is not read, but for a long file's list of chunks.
+func (w *writer) hashes(fd int, e *tree.Entry) (bool, error) {
 	chunks, err := cas.Chunks(w.ctx, w.store, cas.Files, cas.Blob{Hash: e.Hash, Size: int64(e.Size)})
 	if err != nil {
 		return false, err
@@ -129,20 +135,12 @@ func (w *writer) keepLink(t *target, e *tree.Entry) (bool, error) {
 
 // strip removes the attributes that a restore sets, but for those of the saved set.
 func strip(fd int, saved []tree.XAttr) error {
-	size, err := unix.Flistxattr(fd, nil)
-	if errors.Is(err, unix.ENOTSUP) || err == nil && size == 0 {
-		return nil
-	}
-	buf := make([]byte, size+1024)
-	if err == nil {
-		size, err = unix.Flistxattr(fd, buf)
-	}
+	names, err := listXattrs(fd)
 	if err != nil {
-		return fmt.Errorf("list attributes: %w", err)
+		return err
 	}
-	for name := range bytes.SplitSeq(buf[:size], []byte{0}) {
-		name := string(name)
-		if tree.CheckXAttrName(name) != nil || slices.ContainsFunc(saved, func(x tree.XAttr) bool { return x.Name == name }) {
+	for _, name := range names {
+		if slices.ContainsFunc(saved, func(x tree.XAttr) bool { return x.Name == name }) {
 			continue
 		}
 		if err := unix.Fremovexattr(fd, name); err != nil && !errors.Is(err, unix.ENODATA) {
@@ -150,4 +148,27 @@ func strip(fd int, saved []tree.XAttr) error {
 		}
 	}
 	return nil
+}
+
+// listXattrs returns the names of an open file's attributes, as far as a restore sets
+// such.
+func listXattrs(fd int) ([]string, error) {
+	size, err := unix.Flistxattr(fd, nil)
+	if errors.Is(err, unix.ENOTSUP) || err == nil && size == 0 {
+		return nil, nil
+	}
+	buf := make([]byte, size+1024)
+	if err == nil {
+		size, err = unix.Flistxattr(fd, buf)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list attributes: %w", err)
+	}
+	var names []string
+	for name := range bytes.SplitSeq(buf[:size], []byte{0}) {
+		if tree.CheckXAttrName(string(name)) == nil {
+			names = append(names, string(name))
+		}
+	}
+	return names, nil
 }

@@ -26,7 +26,7 @@ func unfinished(t *testing.T, m *memory, src Source, target string, change func(
 	require.NoError(t, os.MkdirAll(target, 0o755))
 	_, err := m.restore(t, src, target)
 	require.NoError(t, err)
-	mark := newMarker(src, "cp", only(t, nil))
+	mark := newMarker(src, Options{Checkpoint: "cp", Files: only(t, nil)})
 	if change != nil {
 		change(&mark)
 	}
@@ -52,7 +52,7 @@ func unfinishedStage(t *testing.T, m *memory, src Source, target string) string 
 	require.NoError(t, os.Mkdir(stage, 0o700))
 	_, err := m.restore(t, src, filepath.Join(stage, stageTree))
 	require.NoError(t, err)
-	mark := newMarker(src, "cp", only(t, nil))
+	mark := newMarker(src, Options{Checkpoint: "cp", Files: only(t, nil)})
 	mark.Stage = filepath.Base(stage)
 	leave(t, m, stage, mark)
 	return stage
@@ -334,7 +334,7 @@ func TestPartLeft(t *testing.T) {
 		root, err := openTarget(target)
 		require.NoError(t, err)
 		defer root.close()
-		l, err := root.mark(newMarker(src, "cp", files()), target)
+		l, err := root.mark(newMarker(src, Options{Checkpoint: "cp", Files: files()}), target)
 		require.NoError(t, err)
 		l.release()
 	}

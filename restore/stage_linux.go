@@ -62,7 +62,7 @@ func (w *writer) staged(m marker, src Source, dir string, opt Options) (res Resu
 			err = errors.Join(err, s.remove())
 		}
 	}()
-	root, resumed, err := w.openTree(s)
+	root, resumed, err := w.openTree(s, src)
 	if err != nil {
 		return Result{}, beside(err)
 	}
@@ -78,7 +78,10 @@ func (w *writer) staged(m marker, src Source, dir string, opt Options) (res Resu
 	if err := freshen(root.fd); err != nil {
 		return Result{}, beside(err)
 	}
-	if err := w.fill(root, src, opt.Files); err != nil {
+	if err := w.checkNames(s.dir, src, opt.Files, nil); err != nil {
+		return Result{}, err
+	}
+	if err := w.fill(root, src, within{scope: opt.Files.Root()}); err != nil {
 		return Result{}, err
 	}
 	if err := root.sync(); err != nil {
@@ -160,7 +163,7 @@ func (w *writer) openStage(m marker, dir string) (_ *stage, err error) {
 func (s *stage) begin(w *writer, m marker, dir string) (again bool, err error) {
 	fd, err := unix.Openat(s.parent, s.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EACCES) { // a default ACL of the parent kept us out of our own directory
-		fd, err = adopt(s.parent, s.name)
+		fd, err = adopt(owners{}, s.parent, &tree.Entry{Name: s.name})
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return true, nil
@@ -170,7 +173,7 @@ func (s *stage) begin(w *writer, m marker, dir string) (again bool, err error) {
 	}
 	s.dir = &target{fd: fd, made: true}
 	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && !own(&st) {
+	if err = unix.Fstat(fd, &st); err == nil && !own(fd, &st) {
 		err = errReplaced
 	}
 	if err == nil {
@@ -209,7 +212,7 @@ func (s *stage) take(dir string) (free bool, err error) {
 		}
 	}()
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || !own(&st) {
+	if err := unix.Fstat(fd, &st); err != nil || !own(fd, &st) {
 		return false, nil
 	}
 	if st.Mode&0o7777 == 0o700 {
@@ -233,14 +236,16 @@ func (s *stage) take(dir string) (free bool, err error) {
 }
 
 // openTree makes the directory that becomes the target, or opens the one that is there.
-func (w *writer) openTree(s *stage) (root *target, resumed bool, err error) {
+func (w *writer) openTree(s *stage, src Source) (root *target, resumed bool, err error) {
 	w.step()
 	err = unix.Mkdirat(s.dir.fd, stageTree, 0o700)
 	resumed = errors.Is(err, unix.EEXIST)
 	if err != nil && !resumed {
 		return nil, false, err
 	}
-	fd, err := adopt(s.dir.fd, stageTree)
+	at := src.Stat
+	at.Name = stageTree
+	fd, err := adopt(w.owners, s.dir.fd, &at)
 	if err != nil {
 		return nil, false, err
 	}
@@ -275,9 +280,14 @@ func (s *stage) publish(root *target, dir string) error {
 }
 
 func (s *stage) rename() error {
-	err := unix.Renameat2(s.dir.fd, stageTree, s.parent, s.base, unix.RENAME_NOREPLACE)
+	return renameNew(s.dir.fd, stageTree, s.parent, s.base)
+}
+
+// renameNew renames to a name that is free, where the file system can make sure of that.
+func renameNew(from int, name string, to int, as string) error {
+	err := unix.Renameat2(from, name, to, as, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) { // a file system without the flag
-		err = unix.Renameat(s.dir.fd, stageTree, s.parent, s.base)
+		err = unix.Renameat(from, name, to, as)
 	}
 	return err
 }

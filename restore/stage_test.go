@@ -61,7 +61,7 @@ func TestLivingRestore(t *testing.T) {
 // filled nor taken away, unless it is an empty directory.
 func TestPlantedStage(t *testing.T) {
 	mark := func(t *testing.T, m *memory, src Source, path string, change func(*marker)) {
-		mark := newMarker(src, "cp", only(t, nil))
+		mark := newMarker(src, Options{Checkpoint: "cp", Files: only(t, nil)})
 		mark.Stage = filepath.Base(path)
 		if change != nil {
 			change(&mark)
@@ -215,7 +215,7 @@ func TestResumedFails(t *testing.T) {
 	root, err := openTarget(volume)
 	require.NoError(t, err)
 	defer root.close()
-	mark := newMarker(src, "cp", only(t, nil))
+	mark := newMarker(src, Options{Checkpoint: "cp", Files: only(t, nil)})
 	mark.ACL = around
 	l, err := root.mark(mark, volume)
 	require.NoError(t, err)

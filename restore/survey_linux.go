@@ -110,7 +110,7 @@ func (s *surveyor) dir(fd int, path string, hash cas.Hash, scope policy.Scope) e
 		return s.foreign(path+slices.Min(slices.Collect(maps.Keys(there))), "which the checkpoint does not have")
 	}
 	for _, b := range dirs {
-		sub, err := adopt(fd, b.entry.Name)
+		sub, err := adopt(s.owners, fd, &b.entry)
 		if err != nil {
 			return s.at(path+b.entry.Name, err)
 		}
@@ -131,10 +131,10 @@ func (s *surveyor) entry(fd int, path string, e *tree.Entry) error {
 	switch {
 	case st.Mode&unix.S_IFMT != kinds[e.Kind]:
 		return s.foreign(path, fmt.Sprintf("which is a %s in the checkpoint", e.Kind))
-	case !own(&st):
+	case !s.owners.made(fd, &st, e):
 		return s.foreign(path, "which is somebody else's")
 	}
-	if e.Kind == tree.File && s.links.whole(path, &st, e) {
+	if e.Kind == tree.File && s.whole(fd, path, &st, e) {
 		s.links.prefer(path)
 	}
 	if path == e.Name {
@@ -150,10 +150,10 @@ func (s *surveyor) foreign(path, why string) error {
 // errReplaced: what the survey saw is something else by now.
 var errReplaced = errors.New("it was replaced meanwhile")
 
-// adopt opens a directory of the caller's own that is there already. It lets the
-// owner look in if its mode does not.
-func adopt(dir int, name string) (int, error) {
-	at, err := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// adopt opens the directory e, which this restore may have made, where it is there
+// already. It lets the owner look in if its mode does not.
+func adopt(o owners, dir int, e *tree.Entry) (int, error) {
+	at, err := unix.Openat(dir, e.Name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
@@ -162,7 +162,7 @@ func adopt(dir int, name string) (int, error) {
 	if err := unix.Fstat(at, &st); err != nil {
 		return -1, err
 	}
-	if !own(&st) {
+	if !o.made(at, &st, e) {
 		return -1, errReplaced
 	}
 	if st.Mode&0o500 != 0o500 {

@@ -26,9 +26,15 @@ type target struct {
 	path   string  // "" for the root, else it ends in a slash
 	entry  tree.Entry
 	left   atomic.Int32 // tasks in it and directories below it that are not done
+	// A scaffold stands for a directory that is in the target already: only what is in
+	// it is moved there.
+	scaffold bool
+	late     bool   // it is to be moved, and gets its metadata then
+	stage    string // of the root: the name of a restore's own directory in it
 
 	mu    sync.Mutex
 	made  bool
+	never bool // the file system cannot hold it
 	fd    int
 	names []string // of the root: what the restore made in it
 	acl   []byte   // of the root: its own default ACL, which undo puts back
@@ -143,6 +149,9 @@ func (t *target) make(w *writer) error {
 	if t.made {
 		return nil
 	}
+	if t.never {
+		return errUnmakeable
+	}
 	if err := t.parent.make(w); err != nil {
 		return err
 	}
@@ -152,7 +161,7 @@ func (t *target) make(w *writer) error {
 	case err == nil:
 		t.parent.note(name)
 	case w.left != nil && errors.Is(err, unix.EEXIST):
-		if t.fd, err = adopt(t.parent.fd, name); err != nil {
+		if t.fd, err = adopt(w.owners, t.parent.fd, &t.entry); err != nil {
 			return w.at(t.path, err)
 		}
 		t.made = true
@@ -161,6 +170,10 @@ func (t *target) make(w *writer) error {
 		}
 		return nil
 	default:
+		if err = w.unmakeable(t.path, tree.Dir, err); errors.Is(err, errUnmakeable) {
+			t.never = true
+			return err
+		}
 		return w.at(t.path, cas.NoSpace(err))
 	}
 	fd, err := unix.Openat(t.parent.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -204,6 +217,61 @@ func (t *target) openBelow(path string) (int, error) {
 		fd = next
 	}
 	return fd, nil
+}
+
+// entered is an open directory of a live target.
+type entered struct {
+	fd   int
+	mode uint32 // that it had
+	let  bool   // it was changed to let its owner look in
+}
+
+// enter opens a directory without following a link. One whose mode keeps its own owner
+// out lets the caller in until it is left.
+func enter(dir int, name string) (entered, error) {
+	const flags = unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|flags, 0)
+	if !errors.Is(err, unix.EACCES) && os.Geteuid() == 0 {
+		return entered{fd: fd}, err
+	}
+	at, perr := unix.Openat(dir, name, unix.O_PATH|flags, 0)
+	if perr != nil {
+		return entered{fd: fd}, errors.Join(err, perr)
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if perr := unix.Fstat(at, &st); perr != nil || !own(at, &st) || st.Mode&0o500 == 0o500 {
+		return entered{fd: fd}, err
+	}
+	if err == nil { // it can be listed, but not searched
+		_ = unix.Close(fd)
+	}
+	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", at), st.Mode&0o7777|0o700); err != nil {
+		return entered{fd: -1}, err
+	}
+	fd, err = unix.Openat(at, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return entered{fd: fd, mode: st.Mode & 0o7777, let: true}, err
+}
+
+// leave closes the directory and gives it the mode back that it had.
+func (e *entered) leave() {
+	if e.let {
+		_ = unix.Fchmod(e.fd, e.mode)
+	}
+	_ = unix.Close(e.fd)
+}
+
+// namesIn lists an open directory, in order.
+func namesIn(fd int) ([]string, error) {
+	again, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(again), ".")
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	slices.Sort(names)
+	return names, err
 }
 
 // reopenBelow opens a directory like openBelow, so that its metadata can be set.

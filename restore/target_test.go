@@ -23,7 +23,7 @@ func TestMissingTarget(t *testing.T) {
 	res, err := m.restore(t, sample(t, m), target)
 	require.NoError(t, err)
 	require.Equal(t, sampleList(), list(t, target))
-	require.Equal(t, Result{Files: 5, Dirs: 3, Bytes: 2<<20 + 4 + 4 + 9}, res)
+	require.Equal(t, Result{Files: 5, Dirs: 3, Bytes: 2<<20 + 4 + 4 + 9, Created: 8}, res)
 	entries, err := os.ReadDir(filepath.Dir(target))
 	require.NoError(t, err)
 	require.Len(t, entries, 1)

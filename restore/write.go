@@ -14,7 +14,6 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/internal/tasks"
-	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -37,14 +36,17 @@ type writer struct {
 	tasks   *tasks.Stack[task]
 	bufs    sync.Pool // *[]byte
 	modes   modes
+	times   times
+	owners  owners
 	meter   *progress.Meter
 	onStep  func() // of tests; nil: nothing
 	left    *left  // what a killed restore left; nil: this one began with nothing
 
 	mu      sync.Mutex
 	result  Result
-	dirs    []dirMeta // made so far; their modes and times are set at the end
-	further []further // names to link once their files are there
+	dirs    []dirMeta             // made so far; their modes and times are set at the end
+	late    map[string]tree.Entry // by path: directories that get theirs when they have been moved
+	further []further             // names to link once their files are there
 }
 
 // A task is a directory to be restored, or some files of one.
@@ -52,12 +54,13 @@ type task struct {
 	dir   *target
 	files []tree.Entry // none: the directory itself
 	keep  bool         // it is made whatever becomes of what is below it
-	scope policy.Scope
+	in    within
 }
 
-func newWriter(ctx context.Context, cancel context.CancelCauseFunc, store cas.Store, r *tree.Reader, links *linkGroups, again *repeated, workers int) *writer {
+func newWriter(ctx context.Context, cancel context.CancelCauseFunc, store cas.Store, r *tree.Reader, links *linkGroups, workers int) *writer {
 	return &writer{
-		ctx: ctx, cancel: cancel, store: store, reader: r, links: links, again: again, workers: workers, meter: progress.From(ctx),
+		ctx: ctx, cancel: cancel, store: store, reader: r, links: links, workers: workers, meter: progress.From(ctx),
+		late: map[string]tree.Entry{},
 		bufs: sync.Pool{New: func() any { return new([]byte) }},
 	}
 }
@@ -77,10 +80,10 @@ type dirMeta struct {
 
 // fill writes everything below the root; the root's own metadata is left to
 // finishRoot.
-func (w *writer) fill(root *target, src Source, files *policy.Files) error {
+func (w *writer) fill(root *target, src Source, in within) error {
 	root.entry.Hash = src.Root
 	root.left.Store(2) // one for the caller
-	w.tasks = tasks.New(task{dir: root, scope: files.Root()})
+	w.tasks = tasks.New(task{dir: root, in: in})
 	synced := w.syncMeanwhile(root)
 	var wg sync.WaitGroup
 	for range w.workers - 1 {
@@ -155,13 +158,19 @@ func (w *writer) release(t *target) {
 // finishDir sets a directory's metadata, or leaves them for later: a further name
 // of a file that comes into it will change its time.
 func (w *writer) finishDir(t *target) error {
+	if t.scaffold {
+		return nil
+	}
 	w.mu.Lock()
 	w.result.Dirs++
-	if w.links.any() {
+	switch {
+	case t.late:
+		w.late[t.path] = t.entry
+	case w.links.any():
 		w.dirs = append(w.dirs, dirMeta{path: t.path, entry: t.entry})
 	}
 	w.mu.Unlock()
-	if w.links.any() {
+	if t.late || w.links.any() {
 		return nil
 	}
 	err := t.inPlace()
@@ -179,6 +188,13 @@ func (w *writer) finishDir(t *target) error {
 func (w *writer) fail(err error) {
 	if err != nil {
 		w.cancel(err)
+	}
+}
+
+// failUnless ends the restore with an error that is not harmless.
+func (w *writer) failUnless(harmless, err error) {
+	if !errors.Is(err, harmless) {
+		w.fail(err)
 	}
 }
 
@@ -216,7 +232,7 @@ func (w *writer) dir(do task) {
 	t := do.dir
 	if do.keep {
 		if err := t.make(w); err != nil {
-			w.fail(err)
+			w.failUnless(errUnmakeable, err)
 			return
 		}
 	}
@@ -241,7 +257,7 @@ func (w *writer) dir(do task) {
 			w.fail(w.at(t.path, err))
 			return
 		}
-		decision, sub := do.scope.Decide(e.Name, e.Kind == tree.Dir)
+		decision, sub := do.in.decide(&e)
 		if !decision.Keep && !decision.Descend {
 			if decision.Rule.Pattern != "" {
 				w.mu.Lock()
@@ -252,15 +268,16 @@ func (w *writer) dir(do task) {
 		}
 		if e.Kind != tree.Dir || decision.Keep {
 			if err := t.make(w); err != nil {
-				w.fail(err)
+				w.failUnless(errUnmakeable, err)
 				return
 			}
 		}
 		switch e.Kind {
 		case tree.Dir:
-			below := &target{parent: t, path: t.path + e.Name + "/", entry: e}
+			below := &target{parent: t, path: t.path + e.Name + "/", entry: e, scaffold: sub.plan != nil}
+			below.late = do.in.plan != nil && !below.scaffold
 			below.left.Store(1)
-			later = append(later, task{dir: below, keep: decision.Keep, scope: sub})
+			later = append(later, task{dir: below, keep: decision.Keep, in: sub})
 		case tree.Symlink:
 			if err := w.symlink(t, &e); err != nil {
 				w.fail(err)
@@ -291,12 +308,19 @@ func (w *writer) symlink(t *target, e *tree.Entry) error {
 			t.note(e.Name)
 		}
 	}
-	if err != nil {
-		return w.at(t.path+e.Name, cas.NoSpace(err))
+	path := t.path + e.Name
+	if err = w.unmakeable(path, tree.Symlink, err); err != nil {
+		if errors.Is(err, errUnmakeable) {
+			return nil
+		}
+		return w.at(path, cas.NoSpace(err))
+	}
+	if err := w.giveLink(t.fd, e); err != nil {
+		return w.at(path, err)
 	}
 	w.step()
-	if err := setTime(t.fd, e.Name, e); err != nil {
-		return w.at(t.path+e.Name, err)
+	if err := w.setTime(t.fd, e.Name, path, e); err != nil {
+		return w.at(path, err)
 	}
 	w.count(1, 0)
 	return nil
@@ -314,11 +338,13 @@ func (w *writer) files(t *target, entries []tree.Entry) {
 		path := t.path + e.Name
 		if first := w.links.claim(path); first != "" {
 			w.mu.Lock()
-			w.further = append(w.further, further{path: path, first: first, size: int64(e.Size)})
+			w.further = append(w.further, further{path: path, first: first, entry: *e})
 			w.mu.Unlock()
 			continue
 		}
-		if err := w.file(t, path, e); err != nil {
+		if err := w.file(t, path, e); errors.Is(err, errUnmakeable) {
+			continue
+		} else if err != nil {
 			w.fail(err)
 			return
 		}
@@ -353,6 +379,9 @@ func (w *writer) finishRoot(root *target, e tree.Entry, open uint32, last func()
 			err = nil
 		}
 		if err == nil {
+			err = w.give(fd, &e)
+		}
+		if err == nil {
 			w.step()
 			mode, err = w.setXattrs(fd, "", &e)
 		}
@@ -368,9 +397,9 @@ func (w *writer) finishRoot(root *target, e tree.Entry, open uint32, last func()
 	if fd >= 0 {
 		// What was taken out of it has changed its time.
 		w.step()
-		again := setTime(fd, "", &e)
+		again := w.setTime(fd, "", "", &e)
 		if err == nil {
-			err = errors.Join(unix.Fchmod(fd, mode), again)
+			err = errors.Join(w.chmod(fd, "", mode), again)
 		}
 	}
 	if err != nil {
@@ -379,11 +408,14 @@ func (w *writer) finishRoot(root *target, e tree.Entry, open uint32, last func()
 	return nil
 }
 
-// setDirMeta sets attributes, mode and time of an open directory.
+// setDirMeta sets owner, attributes, mode and time of an open directory.
 func (w *writer) setDirMeta(fd int, path string, e *tree.Entry) error {
+	if err := w.give(fd, e); err != nil {
+		return err
+	}
 	mode, err := w.setXattrs(fd, path, e)
 	if err != nil {
 		return err
 	}
-	return errors.Join(unix.Fchmod(fd, mode), setTime(fd, "", e))
+	return errors.Join(w.chmod(fd, path, mode), w.setTime(fd, "", path, e))
 }

@@ -16,11 +16,23 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// RestoreOptions of [Store.Restore].
+// RestoreOptions of [Store.Restore]. Only Dir is needed.
 type RestoreOptions struct {
 	Dir     string        // missing or empty, or what a killed restore of the same left
+	Mode    restore.Mode  // Overlay and Mirror also take a directory with content
 	Include []policy.Rule // only what these match; none: everything
 	Exclude []policy.Rule // and not what these match
+	Strict  bool          // fail if Exclude leaves anything out
+	Force   bool          // also what is refused otherwise, as deleting more than is written
+	DryRun  bool          // change nothing
+	// Plan gets what is to be done with each entry, by path, before it is done, or
+	// refused; nil: nobody asks.
+	Plan          func([]restore.Change)
+	Owner         *restore.Owner // to whom everything is to belong; nil: the caller
+	PreserveOwner bool           // everything gets its saved owner
+	NoHardlinks   bool           // files of several names become several files
+	Artifacts     string         // a missing or empty directory for the checkpoint's artifacts; "": not wanted
+	Conversation  string         // a missing file for its conversation; "": not wanted
 	// Resuming is called when a restore goes on with what a killed one left; nil:
 	// nothing.
 	Resuming func()
@@ -32,10 +44,11 @@ type RestoreResult struct {
 	restore.Result
 }
 
-// Restore copies the files of a checkpoint into a directory that is missing or
-// empty, or goes on where the same restore was killed: see [restore.Tree],
-// [restore.ErrNotEmpty] and [restore.ErrUnfinished]. After a failure the directory
-// is as it was.
+// Restore copies the files of a checkpoint into a directory: see [restore.Tree],
+// [restore.ErrNotEmpty] and [restore.ErrUnfinished]. After a failure the directory is as
+// it was, but for a [restore.PartialError]. Artifacts and conversation are there when
+// the files are, or not at all. The result of a restore that is refused for what it
+// would do holds the counts of its plan.
 func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (RestoreResult, error) {
 	cp, rec, err := s.record(ctx, ref)
 	if err != nil {
@@ -45,35 +58,90 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 	if err != nil {
 		return RestoreResult{}, err
 	}
-	dir, err := filepath.Abs(opt.Dir)
+	dir, err := s.outside(opt.Dir)
 	if err != nil {
-		return RestoreResult{}, fmt.Errorf("restore into %s: %w", quoted(opt.Dir), err)
+		return RestoreResult{}, err
 	}
-	if s.dir != "" {
-		store, err := filepath.EvalSymlinks(s.dir)
-		if err != nil {
-			return RestoreResult{}, fmt.Errorf("store: %w", err)
+	ropt := restore.Options{
+		Files: files, Mode: opt.Mode, Strict: opt.Strict, Force: opt.Force, DryRun: opt.DryRun, Plan: opt.Plan,
+		Owner: opt.Owner, PreserveOwner: opt.PreserveOwner, NoHardlinks: opt.NoHardlinks,
+		Checkpoint: cp.ID, Resuming: opt.Resuming,
+	}
+	if opt.Mode != restore.New {
+		if !opt.Force {
+			why, err := s.hazard(realPath(dir))
+			if err != nil {
+				return RestoreResult{}, err
+			}
+			if why != "" {
+				return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, which %s: %w", quoted(opt.Dir), why, ErrRefused), "restore into a directory of its own, or add --force")
+			}
 		}
-		if Within(dir, s.dir) || Within(realPath(dir), store) {
-			return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, inside the store: %w", quoted(opt.Dir), ErrRefused), "choose a directory outside of %s", quoted(s.dir))
+		if ropt.Coverage, err = s.coverage(ctx, rec); err != nil {
+			return RestoreResult{}, fmt.Errorf("checkpoint %s: %w", cp.ID, err)
 		}
 	}
+	beside, err := s.prepareBeside(ctx, cp, dir, opt)
+	if err != nil {
+		return RestoreResult{}, err
+	}
+	defer beside.discard()
 	progress.From(ctx).Expect(int64(rec.Totals.Files), int64(rec.Totals.Bytes))
-	res, err := restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, source(rec), dir, restore.Options{Files: files, Checkpoint: cp.ID, Resuming: opt.Resuming})
-	var unfinished *restore.UnfinishedError
-	var foreign *restore.ForeignError
-	switch {
-	case errors.As(err, &unfinished):
-		err = unfinishedHint(err, unfinished, opt.Dir)
-	case errors.As(err, &foreign):
-		err = WithHint(err, "move it away and the unfinished restore goes on, or choose another directory")
-	case errors.Is(err, restore.ErrNotEmpty):
-		err = WithHint(err, "choose a directory that is missing or empty")
-	}
+	res, err := restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, source(rec), dir, ropt)
 	if err != nil {
-		return RestoreResult{}, fmt.Errorf("checkpoint %s: %w", cp.ID, err)
+		return RestoreResult{Checkpoint: cp, Result: res}, fmt.Errorf("checkpoint %s: %w", cp.ID, restoreHint(err, cp, opt))
+	}
+	if err := beside.publish(); err != nil {
+		return RestoreResult{}, fmt.Errorf("the files of checkpoint %s are in %s, but not all that was asked for beside them: %w", cp.ID, quoted(opt.Dir), err)
 	}
 	return RestoreResult{Checkpoint: cp, Result: res}, nil
+}
+
+// outside returns a path to write to, made absolute, and refuses one in the store.
+func (s *Store) outside(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("restore into %s: %w", quoted(path), err)
+	}
+	if s.dir == "" {
+		return abs, nil
+	}
+	store, err := filepath.EvalSymlinks(s.dir)
+	if err != nil {
+		return "", fmt.Errorf("store: %w", err)
+	}
+	if Within(abs, s.dir) || Within(realPath(abs), store) {
+		return "", WithHint(fmt.Errorf("restore into %s, inside the store: %w", quoted(path), ErrRefused), "choose a place outside of %s", quoted(s.dir))
+	}
+	return abs, nil
+}
+
+// restoreHint adds to an error of a restore what to do about it.
+func restoreHint(err error, cp Checkpoint, opt RestoreOptions) error {
+	var unfinished *restore.UnfinishedError
+	var foreign *restore.ForeignError
+	var partial *restore.PartialError
+	switch {
+	case errors.As(err, &partial):
+		return WithHint(err, "the same restore goes on with it when it is done again")
+	case errors.As(err, &unfinished):
+		return unfinishedHint(err, unfinished, opt.Dir)
+	case errors.As(err, &foreign):
+		return WithHint(err, "move it away and the unfinished restore goes on, or choose another directory")
+	case errors.Is(err, restore.ErrNotEmpty):
+		return WithHint(err, "choose a directory that is missing or empty; --overlay writes over what is there, --mirror also deletes what the checkpoint does not have")
+	case errors.Is(err, restore.ErrDeletesMore):
+		return WithHint(fmt.Errorf("%w: %w", err, ErrRefused), "--dry-run lists all of it, --force does it")
+	case errors.Is(err, restore.ErrInTheWay) && opt.Force:
+		return WithHint(fmt.Errorf("%w: %w", err, ErrRefused), "unmount it, or leave it out with --exclude")
+	case errors.Is(err, restore.ErrInTheWay):
+		return WithHint(fmt.Errorf("%w: %w", err, ErrRefused), "move it away, leave it out with --exclude, or delete it with --force; what is mounted must be unmounted")
+	case errors.Is(err, restore.ErrExcluded):
+		return WithHint(fmt.Errorf("%w: %w", err, ErrForbidden), "without --strict they are skipped and counted")
+	case errors.Is(err, restore.ErrCollision):
+		return WithHint(err, "choose a directory on a file system that tells them apart, or leave some out with --exclude")
+	}
+	return err
 }
 
 // unfinishedHint says what to type about the unfinished restore in dir.
@@ -83,6 +151,8 @@ func unfinishedHint(err error, e *restore.UnfinishedError, dir string) error {
 		return WithHint(err, "wait for its end, and try again")
 	case e.Checkpoint == "": // no marker of a restore, or an unreadable one
 		return WithHint(err, "remove what is in %s, and start again", quoted(dir))
+	case e.Merge != "":
+		return WithHint(err, "snapfs restore --%s %s %s, with the same flags, goes on with it; another restore with --overlay or --mirror replaces it with --force", e.Merge, quoted(e.Checkpoint), quoted(dir))
 	case e.Stage:
 		return WithHint(err, "the restore of %s that was killed goes on when it is done again; or remove %s", quoted(e.Checkpoint), quoted(dir))
 	case e.Patterns:

@@ -311,26 +311,36 @@ func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 	if force {
 		return real, nil
 	}
-	refuse := func(why string) error {
-		return WithHint(fmt.Errorf("workspace %s %s: %w", quoted(dir), why, ErrRefused), "save a directory of its own, or add --force")
+	why, err := s.hazard(real)
+	if err != nil {
+		return "", err
 	}
+	if why != "" {
+		return "", WithHint(fmt.Errorf("workspace %s %s: %w", quoted(dir), why, ErrRefused), "save a directory of its own, or add --force")
+	}
+	return real, nil
+}
+
+// hazard says why a real directory is not likely to be meant as a workspace; "": it may
+// be one.
+func (s *Store) hazard(real string) (why string, err error) {
 	if real == "/" {
-		return "", refuse("is the root of the file system")
+		return "is the root of the file system", nil
 	}
 	if home, err := os.UserHomeDir(); err == nil {
 		if home, err = filepath.EvalSymlinks(home); err == nil && home == real {
-			return "", refuse("is a home directory")
+			return "is a home directory", nil
 		}
 	}
 	store := s.dir
 	if store == "" {
-		return real, nil // in memory
+		return "", nil // in memory
 	}
 	if store, err = filepath.EvalSymlinks(store); err != nil {
 		return "", fmt.Errorf("store: %w", err)
 	}
 	if Within(store, real) || Within(real, store) {
-		return "", refuse("and the store " + quoted(s.dir) + " lie inside one another")
+		return "and the store " + quoted(s.dir) + " lie inside one another", nil
 	}
 	mounts, err := Mountpoints()
 	if err != nil {
@@ -338,10 +348,10 @@ func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 	}
 	for _, m := range mounts {
 		if Within(m.Mountpoint, real) || Within(real, m.Mountpoint) {
-			return "", refuse("and the snapfs mount " + quoted(m.Mountpoint) + " lie inside one another")
+			return "and the snapfs mount " + quoted(m.Mountpoint) + " lie inside one another", nil
 		}
 	}
-	return real, nil
+	return "", nil
 }
 
 // Within reports whether path is dir or lies below it; both are absolute and

@@ -55,6 +55,7 @@ var exitCodes = []struct {
 	{snapshot.ErrNoConversation, exitNotFound},
 	{snapshot.ErrNotMounted, exitNotFound},
 	{restore.ErrNotEmpty, exitNotEmpty},
+	{restore.ErrCollision, exitConflict},
 	{restore.ErrUnfinished, exitConflict},
 	{capture.ErrUnfinished, exitConflict},
 	{index.ErrStaleHead, exitConflict},

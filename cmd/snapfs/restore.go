@@ -6,20 +6,86 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/snapfs/snapfs/restore"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
 var restoreCommand = &cli.Command{
 	Name:      "restore",
-	Usage:     "copy a checkpoint's files into a directory that is missing or empty",
+	Usage:     "copy a checkpoint's files into a directory",
 	ArgsUsage: "REF DIR",
-	Flags:     []cli.Flag{includeFlag, excludeFlag},
+	Flags: []cli.Flag{
+		includeFlag,
+		excludeFlag,
+		policyFlag,
+		&cli.BoolFlag{Name: "strict", Usage: "fail if the checkpoint has what --exclude or the policy leaves out"},
+		&cli.BoolFlag{Name: "overlay", Usage: "into a directory with content: write over what has the same names, keep the rest"},
+		&cli.BoolFlag{Name: "mirror", Usage: "like --overlay, and delete what the checkpoint would have, but has not"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, and print what would be done"},
+		&cli.BoolFlag{Name: "force", Usage: "also when more is deleted than written, or what the policy protects is in the way"},
+		&cli.StringFlag{Name: "owner", Usage: "give everything to `USER:GROUP`, names or numbers"},
+		&cli.BoolFlag{Name: "preserve-owner", Usage: "give everything to its saved owner (root)"},
+		&cli.BoolFlag{Name: "no-hardlinks", Usage: "make a file of each of a file's names"},
+		&cli.StringFlag{Name: "artifacts", Usage: "also the artifacts, into `DIR`, which must be missing or empty"},
+		&cli.StringFlag{Name: "conversation", Usage: "also the conversation, into `FILE`, which must be missing"},
+		zeroFlag,
+	},
 	Action: func(c *cli.Context) error {
 		if err := arguments(c, 2, 2); err != nil {
 			return err
 		}
-		return withStore(false, restoreFiles)(c)
+		opt, err := restoreOptions(c)
+		if err != nil {
+			return err
+		}
+		return withStore(false, func(c *cli.Context, store *snapshot.Store) error { return restoreFiles(c, store, opt) })(c)
 	},
+}
+
+// restoreOptions reads the flags.
+func restoreOptions(c *cli.Context) (opt snapshot.RestoreOptions, err error) {
+	opt = snapshot.RestoreOptions{
+		Dir:           c.Args().Get(1),
+		Strict:        c.Bool("strict"),
+		Force:         c.Bool("force"),
+		DryRun:        c.Bool("dry-run"),
+		PreserveOwner: c.Bool("preserve-owner"),
+		NoHardlinks:   c.Bool("no-hardlinks"),
+		Artifacts:     c.String("artifacts"),
+		Conversation:  c.String("conversation"),
+	}
+	switch {
+	case c.Bool("overlay") && c.Bool("mirror"):
+		return opt, usagef("--overlay keeps what --mirror deletes: choose one of them")
+	case c.Bool("overlay"):
+		opt.Mode = restore.Overlay
+	case c.Bool("mirror"):
+		opt.Mode = restore.Mirror
+	}
+	if opt.Conversation == "-" {
+		return opt, snapshot.WithHint(usage(fmt.Errorf("--conversation - is no file")), "snapfs conversation REF prints it")
+	}
+	if path := c.String("policy"); path != "" {
+		file, err := readPolicy(c.Context, path)
+		if err != nil {
+			return opt, err
+		}
+		opt.Include, opt.Exclude = file.Include, file.Exclude
+	}
+	opt.Include = append(opt.Include, rules(c, "include")...)
+	opt.Exclude = append(opt.Exclude, rules(c, "exclude")...)
+	if owner := c.String("owner"); owner != "" {
+		if opt.PreserveOwner {
+			return opt, usagef("--owner and --preserve-owner: choose one of them")
+		}
+		if opt.Owner, err = parseOwner(owner); err != nil {
+			return opt, usagef("--owner %w", err)
+		}
+	}
+	if me := os.Geteuid(); me != 0 && (opt.PreserveOwner || opt.Owner != nil && int(opt.Owner.UID) != me) {
+		return opt, snapshot.WithHint(fmt.Errorf("only root gives files to others: %w", snapshot.ErrForbidden), "leave --owner and --preserve-owner out, and the files are yours")
+	}
+	return opt, nil
 }
 
 // restoreCounts is what restore prints with --json.
@@ -29,6 +95,10 @@ type restoreCounts struct {
 	Dirs       int64            `json:"dirs"`
 	Bytes      int64            `json:"bytes"`
 	Skipped    int64            `json:"skipped"`
+	Created    int64            `json:"created"`
+	Replaced   int64            `json:"replaced"`
+	Deleted    int64            `json:"deleted"`
+	Kept       int64            `json:"kept"`
 	Incomplete []incompleteItem `json:"incomplete,omitempty"`
 }
 
@@ -37,29 +107,44 @@ type incompleteItem struct {
 	Error string `json:"error"`
 }
 
-func restoreFiles(c *cli.Context, store *snapshot.Store) error {
-	ref, dir := c.Args().Get(0), c.Args().Get(1)
+func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOptions) error {
+	ref := c.Args().First()
+	opt.Resuming = func() {
+		if isTerminal(os.Stderr) && !c.Bool("quiet") {
+			fmt.Fprint(os.Stderr, clearLine) // a bar may be there
+		}
+		summary(c, "resuming the unfinished restore of %s into %s", quote(ref), quote(opt.Dir))
+	}
+	var plan []restore.Change
+	if opt.DryRun {
+		opt.Plan = func(all []restore.Change) { plan = all }
+	}
 	ctx, done := watch(c, "files")
-	res, err := store.Restore(ctx, ref, snapshot.RestoreOptions{
-		Dir: dir, Include: rules(c, "include"), Exclude: rules(c, "exclude"),
-		Resuming: func() {
-			if isTerminal(os.Stderr) && !c.Bool("quiet") {
-				fmt.Fprint(os.Stderr, clearLine) // a bar may be there
-			}
-			summary(c, "resuming the unfinished restore of %s into %s", quote(ref), quote(dir))
-		},
-	})
+	res, err := store.Restore(ctx, ref, opt)
 	done()
+	if opt.DryRun && (err == nil || len(plan) > 0) {
+		if perr := printPlan(c, res, plan); err == nil {
+			err = perr
+		}
+		return err
+	}
 	if err != nil {
 		return err
 	}
-	counts := restoreCounts{Checkpoint: res.Checkpoint.ID, Files: res.Files, Dirs: res.Dirs, Bytes: res.Bytes, Skipped: res.Skipped}
-	summary(c, "restored %s, %s, %s to %s", plural(res.Files, "file", "files"), plural(res.Dirs, "directory", "directories"), size(res.Bytes), dir)
+	counts := restoreCounts{
+		Checkpoint: res.Checkpoint.ID, Files: res.Files, Dirs: res.Dirs, Bytes: res.Bytes, Skipped: res.Skipped,
+		Created: res.Created, Replaced: res.Replaced, Deleted: res.Deleted, Kept: res.Kept,
+	}
+	changed := ""
+	if opt.Mode != restore.New && res.Created+res.Replaced+res.Deleted+res.Kept > 0 {
+		changed = fmt.Sprintf(": %d created, %d replaced, %d deleted, %d kept", res.Created, res.Replaced, res.Deleted, res.Kept)
+	}
+	summary(c, "restored %s, %s, %s to %s%s", plural(res.Files, "file", "files"), plural(res.Dirs, "directory", "directories"), size(res.Bytes), quote(opt.Dir), changed)
 	if res.Skipped > 0 {
 		summary(c, "skipped: %s", plural(res.Skipped, "excluded entry", "excluded entries"))
 	}
+	reportIncomplete(res.Incomplete)
 	for _, p := range res.Incomplete {
-		fmt.Fprintf(os.Stderr, "incomplete: %s: %v\n", quote(p.Path), p.Err)
 		counts.Incomplete = append(counts.Incomplete, incompleteItem{Path: snapshot.NewPath(p.Path), Error: p.Err.Error()})
 	}
 	if c.Bool("json") {
@@ -71,4 +156,26 @@ func restoreFiles(c *cli.Context, store *snapshot.Store) error {
 		return exit(exitIncomplete)
 	}
 	return nil
+}
+
+// reportIncomplete lists what could not be made as it was saved. A file system that
+// cannot hold something would say so of each file: of one kind some are named.
+func reportIncomplete(problems []restore.Problem) {
+	const few = 20
+	seen := map[string]int{}
+	var order []string
+	for _, p := range problems {
+		why := p.Err.Error()
+		if seen[why]++; seen[why] == 1 {
+			order = append(order, why)
+		}
+		if seen[why] <= few {
+			fmt.Fprintf(os.Stderr, "incomplete: %s: %v\n", quote(p.Path), p.Err)
+		}
+	}
+	for _, why := range order {
+		if more := seen[why] - few; more > 0 {
+			fmt.Fprintf(os.Stderr, "incomplete: and %d more, which --json lists: %s\n", more, why)
+		}
+	}
 }

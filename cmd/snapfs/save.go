@@ -31,7 +31,7 @@ var saveCommand = &cli.Command{
 		&cli.StringSliceFlag{KeepSpace: true, Name: "artifact", Usage: "`NAME=FILE[;type=MEDIA]` becomes an artifact of the thread (may be repeated)"},
 		includeFlag,
 		excludeFlag,
-		&cli.StringFlag{Name: "policy", Usage: "a `FILE` of rules for what is saved", EnvVars: []string{"SNAPFS_POLICY"}},
+		policyFlag,
 		&cli.BoolFlag{Name: "no-default-excludes", Usage: "also what is left out by default (node_modules, .git, .env ...)"},
 		&cli.BoolFlag{Name: "skip-unreadable", Usage: "leave out what cannot be read, and end with exit code 3"},
 		&cli.BoolFlag{Name: "allow-torn", Usage: "keep a file that changes each time it is read, marked as torn, and end with exit code 3"},
@@ -55,6 +55,7 @@ var saveCommand = &cli.Command{
 
 // The flags that choose among entries.
 var (
+	policyFlag  = &cli.StringFlag{Name: "policy", Usage: "a `FILE` of rules for what is saved and restored", EnvVars: []string{"SNAPFS_POLICY"}}
 	includeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "include", Usage: "only what matches the `PATTERN` (gitignore syntax; may be repeated)"}
 	excludeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "exclude", Usage: "not what matches the `PATTERN` (gitignore syntax; may be repeated)"}
 )

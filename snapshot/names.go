@@ -1,4 +1,4 @@
-package fs
+package snapshot
 
 import (
 	"encoding/hex"
@@ -8,14 +8,21 @@ import (
 	"github.com/zeebo/blake3"
 )
 
+// MaxFileName is the length of the longest file name, in bytes (NAME_MAX).
+const MaxFileName = 255
+
 const (
-	maxFileName = 255 // bytes; NAME_MAX
-	maxKept     = 200 // bytes of a long id that stay readable
-	upperHex    = "0123456789ABCDEF"
+	maxKept  = 200 // bytes of a long id that stay readable
+	upperHex = "0123456789ABCDEF"
 )
 
-// reserved are the names that a thread's directory has for itself.
-func reserved(id string) bool { return id == latestName || id == byNameName }
+// The names that a thread's directory in a mount has for itself.
+const (
+	LatestName = "latest"
+	ByNameName = "by-name"
+)
+
+func reserved(id string) bool { return id == LatestName || id == ByNameName }
 
 // EncodeName makes a file name of an id, reversibly: '/', '%', control bytes
 // and a leading dot are written as %XX, as is the first byte of a reserved
@@ -34,7 +41,7 @@ func EncodeName(id string) string {
 		}
 		b.WriteByte(c)
 	}
-	if b.Len() <= maxFileName {
+	if b.Len() <= MaxFileName {
 		return b.String()
 	}
 	sum := blake3.Sum256([]byte(id))
@@ -83,4 +90,20 @@ func DecodeName(name string) (id string, long, ok bool) {
 	}
 	id = b.String()
 	return id, false, EncodeName(id) == name
+}
+
+// ArtifactNames returns the file names of artifacts. Of several with one name the first
+// has it, the others get ~ and their id behind it.
+func ArtifactNames(list []Artifact) []string {
+	names := make([]string, len(list))
+	taken := map[string]bool{}
+	for i, a := range list {
+		name := a.Name
+		for taken[EncodeName(name)] {
+			name += "~" + a.ID
+		}
+		names[i] = EncodeName(name)
+		taken[names[i]] = true
+	}
+	return names
 }

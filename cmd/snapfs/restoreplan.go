@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapfs/snapfs/restore"
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// planDoc is what restore --dry-run prints with --json.
+type planDoc struct {
+	Checkpoint string       `json:"checkpoint"`
+	Create     int64        `json:"create"`
+	Replace    int64        `json:"replace"`
+	Delete     int64        `json:"delete"`
+	Keep       int64        `json:"keep"`
+	Skip       int64        `json:"skip"`
+	Changes    []planChange `json:"changes"`
+}
+
+type planChange struct {
+	Op restore.Op `json:"op"`
+	snapshot.Path
+	Why string `json:"why,omitempty"`
+}
+
+// printPlan prints what a restore would do.
+func printPlan(c *cli.Context, res snapshot.RestoreResult, plan []restore.Change) error {
+	summary(c, "would create %d, replace %d, delete %d, keep %d, skip %d", res.Created, res.Replaced, res.Deleted, res.Kept, res.Skipped)
+	if c.Bool("json") {
+		doc := planDoc{
+			Checkpoint: res.Checkpoint.ID, Create: res.Created, Replace: res.Replaced, Delete: res.Deleted, Keep: res.Kept, Skip: res.Skipped,
+			Changes: make([]planChange, len(plan)),
+		}
+		for i, p := range plan {
+			doc.Changes[i] = planChange{Op: p.Op, Path: snapshot.NewPath(p.Path), Why: p.Why}
+		}
+		return printJSON(doc)
+	}
+	if c.Bool("z") {
+		return printNames(plan, func(p restore.Change) string { return string(p.Op) + " " + p.Path })
+	}
+	return printWhole(func(w io.Writer) error {
+		for _, p := range plan {
+			why := ""
+			if p.Why != "" {
+				why = " (" + p.Why + ")"
+			}
+			if _, err := fmt.Fprintf(w, "%s %s%s\n", p.Op, quote(p.Path), why); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// parseOwner reads USER:GROUP, or USER alone for that user's own group.
+func parseOwner(text string) (*restore.Owner, error) {
+	name, group, given := strings.Cut(text, ":")
+	if name == "" || given && group == "" {
+		return nil, fmt.Errorf("%s: want USER:GROUP", quote(text))
+	}
+	uid, err := strconv.ParseUint(name, 10, 32)
+	if err != nil {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: no user %s", quote(text), quote(name))
+		}
+		if uid, err = strconv.ParseUint(u.Uid, 10, 32); err != nil {
+			return nil, err
+		}
+		if !given {
+			group = u.Gid
+		}
+	} else if !given {
+		u, err := user.LookupId(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: no user has that number, and no group is given: want USER:GROUP", quote(text))
+		}
+		group = u.Gid
+	}
+	gid, err := strconv.ParseUint(group, 10, 32)
+	if err != nil {
+		g, err := user.LookupGroup(group)
+		if err != nil {
+			return nil, fmt.Errorf("%s: no group %s", quote(text), quote(group))
+		}
+		if gid, err = strconv.ParseUint(g.Gid, 10, 32); err != nil {
+			return nil, err
+		}
+	}
+	const none = 1<<32 - 1 // chown(2) leaves the owner alone then
+	if uid == none || gid == none {
+		return nil, errors.New("-1 is nobody")
+	}
+	return &restore.Owner{UID: uint32(uid), GID: uint32(gid)}, nil
+}

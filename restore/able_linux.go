@@ -1,0 +1,147 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// errUnmakeable: the file system cannot hold an entry; that was noted.
+var errUnmakeable = errors.New("the file system cannot hold it")
+
+// unmakeable notes an entry that the file system of the target cannot hold, and makes
+// an [errUnmakeable] of the error that says so. Any other error it returns as it is.
+func (w *writer) unmakeable(path string, kind tree.Kind, err error) error {
+	var why string
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EILSEQ), errors.Is(err, unix.ENAMETOOLONG):
+		why = "the file system can hold no such name"
+	case errors.Is(err, unix.EFBIG):
+		why = "the file system can hold no file of that size"
+	case kind == tree.Symlink && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP)):
+		why = "the file system can hold no symlinks"
+	default:
+		return err
+	}
+	if kind == tree.Dir {
+		why += ", nor what is in it"
+	}
+	w.incomplete(path, fmt.Errorf("not made: %s", why))
+	return errUnmakeable
+}
+
+// modes knows with which modes files come into being as they were asked for, and which
+// ones they keep. The umask, the file system and its mount decide that, for all files
+// of a restore alike; so one of each mode is looked at.
+type modes struct {
+	fresh, kept [tree.MaxMode + 1]atomic.Uint32
+}
+
+// known marks a mode that was looked at.
+const known = 1 << 31
+
+// exact reports whether a new file that was to have mode does.
+func (m *modes) exact(fd int, mode uint32) bool { return look(&m.fresh[mode], fd, mode) == mode }
+
+// keeps returns the mode that a file has which was given this one.
+func (m *modes) keeps(fd int, mode uint32) uint32 { return look(&m.kept[mode], fd, mode) }
+
+func look(seen *atomic.Uint32, fd int, mode uint32) uint32 {
+	if is := seen.Load(); is != 0 {
+		return is &^ known
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return mode
+	}
+	is := st.Mode & 0o7777
+	seen.Store(is | known)
+	return is
+}
+
+// chmod sets the mode of an open file or directory. One that the file system does not
+// keep is noted.
+func (w *writer) chmod(fd int, path string, mode uint32) error {
+	err := unix.Fchmod(fd, mode)
+	switch {
+	case errors.Is(err, unix.EPERM) && ownerless(fd), errors.Is(err, unix.EOPNOTSUPP):
+	case err != nil:
+		return err
+	case w.modes.keeps(fd, mode) == mode:
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if is := st.Mode & 0o7777; is != mode {
+		w.incomplete(path, fmt.Errorf("mode %04o instead of %04o: the file system keeps no other", is, mode))
+	}
+	return nil
+}
+
+// times knows whether the file system keeps times to the nanosecond.
+type times struct{ exact, rounds atomic.Bool }
+
+// setTime sets the times of an entry without following a link; name "" is dir itself.
+// What the file system makes of them is noted.
+func (w *writer) setTime(dir int, name, path string, e *tree.Entry) error {
+	if err := setTime(dir, name, e); err != nil {
+		return err
+	}
+	// A time between 1980 and 2038 is kept like any other such time.
+	const first, last = 315532800, 1<<31 - 1
+	usual := e.MtimeSec > first && e.MtimeSec < last
+	if usual && w.times.exact.Load() {
+		return nil
+	}
+	var st unix.Stat_t
+	var err error
+	if name == "" {
+		err = unix.Fstat(dir, &st)
+	} else {
+		err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err != nil {
+		return err
+	}
+	is, want := time.Unix(st.Mtim.Unix()), time.Unix(e.MtimeSec, int64(e.MtimeNsec))
+	switch off := is.Sub(want).Abs(); {
+	case is.Equal(want):
+		if usual && e.MtimeNsec%1000 != 0 {
+			w.times.exact.Store(true)
+		}
+	case off <= 2*time.Second: // the unit of a vfat
+		if !w.times.rounds.Swap(true) {
+			w.incomplete("", fmt.Errorf("the file system rounds times: %s has %s instead of %s", tree.Quote(shown(path)), stamp(is), stamp(want)))
+		}
+	default:
+		w.incomplete(path, fmt.Errorf("time %s instead of %s: the file system keeps no other", stamp(is), stamp(want)))
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// folds reports whether a directory takes names for one that differ in case: it says
+// so, or finds a marker that is in it by another name.
+func (t *target) folds() bool {
+	const casefold = 0x40000000 // FS_CASEFOLD_FL of linux/fs.h
+	flags, err := unix.IoctlGetUint32(t.fd, unix.FS_IOC_GETFLAGS)
+	if err == nil && flags&casefold != 0 {
+		return true
+	}
+	var fs unix.Statfs_t
+	if unix.Fstatfs(t.fd, &fs) == nil && (fs.Type == unix.MSDOS_SUPER_MAGIC || fs.Type == unix.EXFAT_SUPER_MAGIC) {
+		return true
+	}
+	var st unix.Stat_t
+	return unix.Fstatat(t.fd, strings.ToUpper(capture.Marker), &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+}

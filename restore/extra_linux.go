@@ -1,0 +1,228 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// narrow adds the ignore files of a directory to what covers it.
+func (p *planner) narrow(path string, c coverage) (coverage, error) {
+	if p.opt.Coverage == nil || p.opt.Coverage.Narrow == nil || !c.known {
+		return c, nil
+	}
+	var err error
+	c.scope, c.known, err = p.opt.Coverage.Narrow(path, c.scope)
+	return c, err
+}
+
+// down is the coverage of a directory of the checkpoint.
+func (p *planner) down(c coverage, name string) coverage {
+	if c.known && p.opt.Coverage != nil && p.opt.Coverage.Files != nil {
+		_, c.scope = c.scope.Decide(name, true)
+	}
+	return c
+}
+
+// A guard says how far a live entry that the checkpoint does not have may be deleted.
+type guard struct {
+	why   string // it stays; "": nothing protects the entry itself
+	pass  bool   // it stays, a directory, but what is in it may go
+	do    policy.Scope
+	cover coverage // of what is in it
+}
+
+// guarded asks all that can protect an entry from a mirror.
+func (p *planner) guarded(at, name string, st *unix.Stat_t, do policy.Scope, cover coverage) (g guard) {
+	isDir := isKind(st, tree.Dir)
+	mine, below := do.Decide(name, isDir)
+	g.do, g.cover = below, cover
+	covered := policy.Decision{Keep: true, Descend: true}
+	c := p.opt.Coverage
+	if c != nil && c.Files != nil && cover.known {
+		covered, g.cover.scope = cover.scope.Decide(name, isDir)
+	}
+	omitted := ""
+	if c != nil && c.Omitted != nil {
+		omitted = c.Omitted(at)
+	}
+	switch {
+	case special(st):
+		g.why = "a " + kindOf(st)
+	case !mine.Keep && mine.Rule.Pattern != "":
+		g.why = excludedBy(mine.Rule)
+	case !mine.Keep && !mine.Descend:
+		g.why = "not included"
+	case !cover.known:
+		g.why = "what ignore files said about it is not known"
+	case !covered.Keep && covered.Rule.Pattern != "":
+		g.why = "not saved: " + excludedBy(covered.Rule)
+	case !covered.Keep && !covered.Descend:
+		g.why = "not saved: not included"
+	case omitted != "":
+		g.why = "not saved: " + omitted
+	case !mine.Keep || !covered.Keep:
+		g.why, g.pass = "on the way to what is included", true
+	}
+	return g
+}
+
+// untouchable says why nothing may be deleted in a live directory, whoever asks; "":
+// it may.
+func (p *planner) untouchable(st *unix.Stat_t) string {
+	if st.Dev != p.dev {
+		return "another file system is mounted there"
+	}
+	if c := p.opt.Coverage; c != nil && c.Foreign != nil && isKind(st, tree.Dir) {
+		return c.Foreign(st.Dev, st.Ino)
+	}
+	return ""
+}
+
+// extra plans a live entry that the checkpoint does not have.
+func (p *planner) extra(fd int, d *planDir, path string, it *item, do policy.Scope, cover coverage) error {
+	if it.st == nil { // gone meanwhile
+		return nil
+	}
+	if p.opt.Mode != Mirror {
+		p.note(Keep, path+it.name, "not in the checkpoint")
+		return nil
+	}
+	gone, below, err := p.removal(fd, path, it.name, it.st, do, cover)
+	switch {
+	case err != nil:
+		return err
+	case gone:
+		d.remove = append(d.remove, it.name)
+	case below != nil:
+		d.dirs[it.name] = below
+	}
+	return nil
+}
+
+// removal plans the deletion of a live entry with all below it, as far as that may go.
+func (p *planner) removal(fd int, path, name string, st *unix.Stat_t, do policy.Scope, cover coverage) (gone bool, below *planDir, err error) {
+	at := path + name
+	if why := p.untouchable(st); why != "" {
+		p.note(Keep, at, why)
+		return false, nil, nil
+	}
+	g := p.guarded(at, name, st, do, cover)
+	if g.why != "" && !g.pass {
+		p.note(Keep, at, g.why)
+		return false, nil, nil
+	}
+	change := p.note(Delete, at, "")
+	if !isKind(st, tree.Dir) {
+		return true, nil, nil
+	}
+	left := g.pass
+	below, err = p.each(fd, at, name, st, g.cover, func(sub int, name string, st *unix.Stat_t, cover coverage) (bool, *planDir, error) {
+		gone, further, err := p.removal(sub, at+"/", name, st, g.do, cover)
+		left = left || !gone
+		return gone, further, err
+	})
+	if err != nil {
+		return false, nil, err
+	}
+	if !left {
+		return true, nil, nil
+	}
+	if g.why == "" {
+		g.why = "it holds what is kept"
+	}
+	p.instead(change, Delete, Keep, g.why)
+	if below.empty() {
+		return false, nil, nil
+	}
+	return false, below, nil
+}
+
+// each asks about every entry of a live directory.
+func (p *planner) each(fd int, at, name string, st *unix.Stat_t, cover coverage, ask func(fd int, name string, st *unix.Stat_t, cover coverage) (bool, *planDir, error)) (*planDir, error) {
+	if err := p.ctx.Err(); err != nil {
+		return nil, err
+	}
+	sub, err := enter(fd, name)
+	if err != nil {
+		return nil, fmt.Errorf("look at %s in the target: %w", tree.Quote(at), err)
+	}
+	defer sub.leave()
+	names, err := namesIn(sub.fd)
+	if err != nil {
+		return nil, fmt.Errorf("look at %s in the target: %w", tree.Quote(at), err)
+	}
+	if cover, err = p.narrow(at+"/", cover); err != nil {
+		return nil, err
+	}
+	d := &planDir{dev: st.Dev, ino: st.Ino, dirs: map[string]*planDir{}}
+	for _, name := range names {
+		var st unix.Stat_t
+		if err := unix.Fstatat(sub.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			if errors.Is(err, unix.ENOENT) {
+				continue
+			}
+			return nil, p.at(at+"/"+name, err)
+		}
+		gone, further, err := ask(sub.fd, name, &st, cover)
+		switch {
+		case err != nil:
+			return nil, err
+		case gone:
+			d.remove = append(d.remove, name)
+		case further != nil:
+			d.dirs[name] = further
+		}
+	}
+	return d, nil
+}
+
+// swap plans an entry of which there is another kind. do is its directory's, sub its own.
+func (p *planner) swap(fd int, d *planDir, at string, it *item, keep bool, do, sub policy.Scope, cover coverage) error {
+	e, place := it.saved, len(p.list)
+	made, err := p.missing(at, e, sub, keep)
+	if err != nil || !made {
+		return err
+	}
+	p.counts.Created--
+	p.counts.Replaced++
+	if p.opt.Plan != nil {
+		p.list[place].Op, p.list[place].Why = Replace, "a "+kindOf(it.st)
+	}
+	where := taken
+	if e.Kind == tree.Dir || isKind(it.st, tree.Dir) {
+		where = other
+	}
+	p.makes(d, e, where)
+	if !keep { // a directory that is only on the way to what was asked for
+		p.inTheWay = append(p.inTheWay, Problem{Path: strings.Clone(at), Err: errors.New("not included")})
+		return nil
+	}
+	return p.clear(fd, at, it.name, it.st, do, cover)
+}
+
+// clear plans the deletion of a live entry, and of all that is in it, where the
+// checkpoint has something else. What a mirror would not delete stands in the way.
+func (p *planner) clear(fd int, at, name string, st *unix.Stat_t, do policy.Scope, cover coverage) error {
+	if why := p.untouchable(st); why != "" {
+		p.foreign = append(p.foreign, Problem{Path: strings.Clone(at), Err: errors.New(why)})
+		return nil
+	}
+	g := p.guarded(at, name, st, do, cover)
+	if g.why != "" && !g.pass {
+		p.inTheWay = append(p.inTheWay, Problem{Path: strings.Clone(at), Err: errors.New(g.why)})
+	}
+	if !isKind(st, tree.Dir) {
+		return nil
+	}
+	_, err := p.each(fd, at, name, st, g.cover, func(sub int, name string, st *unix.Stat_t, cover coverage) (bool, *planDir, error) {
+		p.note(Delete, at+"/"+name, "")
+		return false, nil, p.clear(sub, at+"/"+name, name, st, g.do, cover)
+	})
+	return err
+}

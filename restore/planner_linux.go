@@ -1,0 +1,516 @@
+package restore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// planner compares a live directory with a checkpoint. It changes nothing.
+type planner struct {
+	*writer
+	opt    Options
+	root   *target // nil: nothing is there
+	dev    uint64  // of the target
+	folds  bool    // its file system takes names for one that differ in case
+	counts Result
+	list   []Change // only if somebody wants it
+
+	files    map[[2]uint64]string // by device and inode number: files with several names that stay
+	linked   map[int]bool         // groups of hard links that are one file with exactly those names
+	inTheWay []Problem
+	foreign  []Problem // in the way, and not to be forced
+	excluded []Problem
+	clashes  CollisionError
+}
+
+// coverage is how far a checkpoint's policy covers a directory.
+type coverage struct {
+	scope policy.Scope
+	known bool
+}
+
+// plan compares what is in root, which is nil when nothing is there, with the source.
+func (w *writer) plan(root *target, src Source, opt Options) (*planner, *planDir, error) {
+	p := &planner{
+		writer: w, opt: opt, root: root, files: map[[2]uint64]string{},
+	}
+	if root == nil {
+		_, err := p.missingIn("", src.Root, opt.Files.Root())
+		return p, nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(root.fd, &st); err != nil {
+		return nil, nil, fmt.Errorf("look at the target: %w", err)
+	}
+	p.dev = st.Dev
+	p.folds = root.folds()
+	p.linked = p.linkedGroups()
+	whole := coverage{known: true}
+	if c := opt.Coverage; c != nil && c.Files != nil {
+		whole.scope = c.Files.Root()
+	}
+	e := src.Stat
+	e.Hash = src.Root
+	d, err := p.both(root.fd, "", &e, &st, opt.Files.Root(), whole, !opt.Files.Restricted())
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, d, nil
+}
+
+// refusal is why the plan must not be carried out; nil: it may.
+func (p *planner) refusal() error {
+	switch {
+	case len(p.clashes.Paths) > 0:
+		return &p.clashes
+	case p.opt.Strict && len(p.excluded) > 0:
+		return &PathsError{Err: ErrExcluded, Paths: p.excluded}
+	case len(p.foreign) > 0:
+		return &PathsError{Err: ErrInTheWay, Paths: p.foreign}
+	case p.opt.Force:
+	case len(p.inTheWay) > 0:
+		return &PathsError{Err: ErrInTheWay, Paths: p.inTheWay}
+	case p.counts.Deleted > p.counts.Created+p.counts.Replaced:
+		return fmt.Errorf("%w: %d deleted, %d created or replaced", ErrDeletesMore, p.counts.Deleted, p.counts.Created+p.counts.Replaced)
+	}
+	return nil
+}
+
+// note counts a change and returns its place in the list.
+func (p *planner) note(op Op, path, why string) int {
+	*p.counts.of(op)++
+	if p.opt.Plan == nil {
+		return -1
+	}
+	p.list = append(p.list, Change{Op: op, Path: shown(strings.Clone(path)), Why: why})
+	return len(p.list) - 1
+}
+
+// instead makes another change of one that was noted.
+func (p *planner) instead(at int, from, to Op, why string) {
+	*p.counts.of(from)--
+	*p.counts.of(to)++
+	if at >= 0 {
+		p.list[at].Op, p.list[at].Why = to, why
+	}
+}
+
+// item is a name of a directory of the checkpoint, of the live one, or of both.
+type item struct {
+	name  string
+	saved *tree.Entry
+	st    *unix.Stat_t // nil: nothing is there
+	same  bool         // a file with the saved content
+	meta  string       // what metadata differs
+	err   error
+}
+
+// both plans a directory that the checkpoint has and that is there. keep
+// says that its own metadata is to be the saved one.
+func (p *planner) both(fd int, path string, e *tree.Entry, st *unix.Stat_t, do policy.Scope, cover coverage, keep bool) (*planDir, error) {
+	if err := p.ctx.Err(); err != nil {
+		return nil, err
+	}
+	differs := ""
+	if keep {
+		var err error
+		if differs, err = p.metaDiffers(fd, st, e); err != nil {
+			return nil, p.at(path, err)
+		}
+		if differs != "" {
+			p.note(Replace, path, "its "+differs)
+		} else if path != "" {
+			p.note(Keep, path, "")
+		}
+	}
+	cover, err := p.narrow(path, cover)
+	if err != nil {
+		return nil, err
+	}
+	items, err := p.items(fd, path, e.Hash)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.compare(fd, items); err != nil {
+		return nil, p.at(path, err)
+	}
+	d := &planDir{dev: st.Dev, ino: st.Ino, dirs: map[string]*planDir{}, write: map[string]place{}, meta: map[string]*planMeta{}}
+	for i := range items {
+		it := &items[i]
+		var err error
+		if it.saved == nil {
+			err = p.extra(fd, d, path, it, do, cover)
+		} else {
+			err = p.entry(fd, d, path, it, do, cover)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if keep && (differs != "" || !d.empty()) {
+		saved := clone(e)
+		d.entry = &saved
+	}
+	if d.empty() && d.entry == nil {
+		return nil, nil
+	}
+	if p.dev != st.Dev {
+		p.foreign = append(p.foreign, Problem{Path: shown(path), Err: errors.New("another file system is mounted there")})
+	}
+	return d, nil
+}
+
+// items lists a directory of the checkpoint beside the live one, by name.
+func (p *planner) items(fd int, path string, hash cas.Hash) ([]item, error) {
+	names, err := namesIn(fd)
+	if err != nil {
+		return nil, fmt.Errorf("look at the target %s: %w", tree.Quote(shown(path)), err)
+	}
+	if path == "" {
+		names = slices.DeleteFunc(names, p.ours)
+	}
+	var aliases map[string]string
+	if p.folds {
+		aliases = map[string]string{}
+		for _, n := range names {
+			aliases[folded(n)] = n
+		}
+	}
+	d, err := p.reader.Open(p.ctx, hash)
+	if err != nil {
+		return nil, p.at(path, err)
+	}
+	var items []item
+	for e, err := range d.Entries(p.ctx, 0) {
+		if err != nil {
+			return nil, p.at(path, err)
+		}
+		for len(names) > 0 && names[0] < e.Name {
+			items, names = append(items, item{name: names[0]}), names[1:]
+		}
+		it := item{name: e.Name, saved: &e}
+		if len(names) > 0 && names[0] == e.Name {
+			names = names[1:]
+		} else if alias := aliases[folded(e.Name)]; alias != "" && alias != e.Name {
+			p.clashes.add([]string{path + e.Name, path + alias})
+		}
+		items = append(items, it)
+	}
+	for _, n := range names {
+		items = append(items, item{name: n})
+	}
+	return items, nil
+}
+
+// ours reports whether a name in the target's root is that of a restore's own file, or
+// of the file system.
+func (p *planner) ours(name string) bool {
+	return name == capture.Marker || name == p.root.stage || name == "lost+found" && p.root.isMountRoot()
+}
+
+// compare looks at the live entries, and compares the contents of files on all
+// processors.
+func (p *planner) compare(fd int, items []item) error {
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range items {
+		it := &items[i]
+		var st unix.Stat_t
+		switch err := unix.Fstatat(fd, it.name, &st, unix.AT_SYMLINK_NOFOLLOW); {
+		case errors.Is(err, unix.ENOENT):
+			continue
+		case err != nil:
+			return err
+		}
+		it.st = &st
+		if it.saved == nil || it.saved.Kind != tree.File || !isKind(&st, tree.File) || st.Size != int64(it.saved.Size) {
+			continue
+		}
+		group.Go(func() error {
+			it.err = p.compareFile(fd, it)
+			return p.ctx.Err()
+		})
+	}
+	return group.Wait()
+}
+
+// compareFile compares a file's content and metadata. One that cannot be read is not
+// the same.
+func (p *planner) compareFile(dir int, it *item) error {
+	fd, err := ignoringEINTR(func() (int, error) {
+		return unix.Openat(dir, it.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || !isKind(&st, tree.File) {
+		return err
+	}
+	it.st = &st
+	if it.same, err = p.hashes(fd, it.saved); err != nil || !it.same {
+		return err
+	}
+	it.meta, err = p.metaDiffers(fd, &st, it.saved)
+	return err
+}
+
+// metaDiffers says what metadata of an open file or directory is not the saved one.
+func (p *planner) metaDiffers(fd int, st *unix.Stat_t, e *tree.Entry) (string, error) {
+	var differs []string
+	if st.Mode&0o7777 != e.Mode {
+		differs = append(differs, "mode")
+	}
+	if st.Mtim.Sec != e.MtimeSec || st.Mtim.Nsec != int64(e.MtimeNsec) {
+		differs = append(differs, "time")
+	}
+	if p.owners.differs(st, e) {
+		differs = append(differs, "owner")
+	}
+	var saved []tree.XAttr
+	if !e.XAttrs.IsZero() {
+		var err error
+		if saved, err = p.reader.XAttrs(p.ctx, e.XAttrs); err != nil {
+			return "", err
+		}
+	}
+	same, err := sameXattrs(fd, saved)
+	if err != nil {
+		return "", err
+	}
+	if !same {
+		differs = append(differs, "attributes")
+	}
+	return strings.Join(differs, ", "), nil
+}
+
+// sameXattrs reports whether an open file has the saved attributes and no others that a
+// restore would set.
+func sameXattrs(fd int, saved []tree.XAttr) (bool, error) {
+	names, err := listXattrs(fd)
+	if err != nil || len(names) != len(saved) {
+		return false, err
+	}
+	buf := make([]byte, tree.MaxXAttrValue)
+	for _, x := range saved {
+		n, err := unix.Fgetxattr(fd, x.Name, buf)
+		if err != nil || !bytes.Equal(buf[:n], x.Value) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// entry plans an entry of the checkpoint.
+func (p *planner) entry(fd int, d *planDir, path string, it *item, do policy.Scope, cover coverage) error {
+	e := it.saved
+	at := path + e.Name
+	if it.err != nil {
+		return p.at(at, it.err)
+	}
+	decision, sub := do.Decide(e.Name, e.Kind == tree.Dir)
+	if !decision.Keep && !decision.Descend {
+		p.skip(at, decision)
+		return nil
+	}
+	if it.st == nil {
+		made, err := p.missing(at, e, sub, decision.Keep)
+		if made {
+			p.makes(d, e, free)
+		}
+		return err
+	}
+	if !isKind(it.st, e.Kind) {
+		return p.swap(fd, d, at, it, decision.Keep, do, sub, cover)
+	}
+	switch e.Kind {
+	case tree.Dir:
+		below, err := enter(fd, e.Name)
+		if err != nil {
+			return p.at(at, err)
+		}
+		defer below.leave()
+		sd, err := p.both(below.fd, at+"/", e, it.st, sub, p.down(cover, e.Name), decision.Keep)
+		if sd != nil {
+			d.dirs[strings.Clone(e.Name)] = sd
+		}
+		return err
+	case tree.Symlink:
+		buf := make([]byte, len(e.Target)+1)
+		n, err := unix.Readlinkat(fd, e.Name, buf)
+		if err != nil {
+			return p.at(at, err)
+		}
+		if string(buf[:n]) != e.Target {
+			p.note(Replace, at, "its target")
+			p.makes(d, e, taken)
+			return nil
+		}
+		return p.right(d, at, it, linkDiffers(p.owners, it.st, e))
+	}
+	if !it.same {
+		p.note(Replace, at, "its content")
+		p.makes(d, e, taken)
+		return nil
+	}
+	return p.right(d, at, it, it.meta)
+}
+
+// right plans an entry whose content is the saved one.
+func (p *planner) right(d *planDir, at string, it *item, differs string) error {
+	e := it.saved
+	group, several := p.links.groups[at]
+	inode := [2]uint64{it.st.Dev, it.st.Ino}
+	other, why := p.files[inode], ""
+	switch {
+	case several && !p.linked[group]:
+		why = "its hard links"
+	case several || e.Kind != tree.File || it.st.Nlink < 2:
+	case other != "":
+		why = "it is " + tree.Quote(other) + ", too"
+	case differs != "":
+		why = "it has names elsewhere" // where its metadata is not to change
+	default:
+		p.files[inode] = strings.Clone(at)
+	}
+	switch {
+	case why != "":
+		p.note(Replace, at, why)
+		p.makes(d, e, taken)
+	case differs != "":
+		p.note(Replace, at, "its "+differs)
+		d.meta[strings.Clone(e.Name)] = &planMeta{entry: clone(e), dev: it.st.Dev, ino: it.st.Ino}
+	default:
+		p.note(Keep, at, "")
+	}
+	return nil
+}
+
+// makes notes that an entry is to be made anew.
+func (p *planner) makes(d *planDir, e *tree.Entry, where place) {
+	d.write[strings.Clone(e.Name)] = where
+}
+
+// linkedGroups finds the groups of hard links that are in the target already: all members
+// that are asked for are one file, which has no names but those of the group.
+func (p *planner) linkedGroups() map[int]bool {
+	names, inodes, broken := map[int]uint64{}, map[int]unix.Stat_t{}, map[int]bool{}
+	for at, group := range p.links.groups {
+		var st unix.Stat_t
+		dir, err := p.root.openBelow(path.Dir(at))
+		if err == nil {
+			err = unix.Fstatat(dir, path.Base(at), &st, unix.AT_SYMLINK_NOFOLLOW)
+			_ = unix.Close(dir)
+		}
+		first, some := inodes[group]
+		switch {
+		case err == nil && (!some || first.Dev == st.Dev && first.Ino == st.Ino):
+			inodes[group] = st
+			names[group]++
+		case p.opt.Files.Decide(at, false).Keep:
+			broken[group] = true
+		}
+	}
+	whole := map[int]bool{}
+	for group, st := range inodes {
+		whole[group] = !broken[group] && uint64(st.Nlink) == names[group]
+	}
+	return whole
+}
+
+func clone(e *tree.Entry) tree.Entry {
+	c := *e
+	c.Name, c.Target = strings.Clone(e.Name), strings.Clone(e.Target)
+	return c
+}
+
+// linkDiffers says what metadata of a symlink is not the saved one.
+func linkDiffers(o owners, st *unix.Stat_t, e *tree.Entry) string {
+	var differs []string
+	if st.Mtim.Sec != e.MtimeSec || st.Mtim.Nsec != int64(e.MtimeNsec) {
+		differs = append(differs, "time")
+	}
+	if o.differs(st, e) {
+		differs = append(differs, "owner")
+	}
+	return strings.Join(differs, ", ")
+}
+
+// skip notes an entry that the restore's policy leaves out, if a rule says so.
+func (p *planner) skip(at string, d policy.Decision) {
+	if d.Rule.Pattern == "" {
+		return
+	}
+	why := excludedBy(d.Rule)
+	p.note(Skip, at, why)
+	p.excluded = append(p.excluded, Problem{Path: strings.Clone(at), Err: errors.New(why)})
+}
+
+func excludedBy(r policy.Rule) string { return "excluded by " + r.Pattern + " (" + r.Source + ")" }
+
+// missing plans an entry that is not there: it and all that the policy chooses below it
+// are to be made. made says whether there is anything.
+func (p *planner) missing(at string, e *tree.Entry, do policy.Scope, keep bool) (made bool, err error) {
+	place := len(p.list)
+	if keep {
+		p.note(Create, at, "")
+	}
+	if e.Kind != tree.Dir {
+		return keep, nil
+	}
+	some, err := p.missingIn(at+"/", e.Hash, do)
+	if err != nil || !some || keep {
+		return keep, err
+	}
+	// It is only on the way to what was asked for.
+	p.counts.Created++
+	if p.opt.Plan != nil {
+		p.list = slices.Insert(p.list, place, Change{Op: Create, Path: strings.Clone(at)})
+	}
+	return true, nil
+}
+
+// missingIn is missing for all that is in a directory.
+func (p *planner) missingIn(path string, hash cas.Hash, do policy.Scope) (made bool, err error) {
+	if err := p.ctx.Err(); err != nil {
+		return false, err
+	}
+	d, err := p.reader.Open(p.ctx, hash)
+	if err != nil {
+		return false, p.at(path, err)
+	}
+	for e, err := range d.Entries(p.ctx, 0) {
+		if err != nil {
+			return false, p.at(path, err)
+		}
+		at := path + e.Name
+		if len(at) > tree.MaxPath {
+			return false, corrupt("%s: a path of %d bytes", tree.Quote(at), len(at))
+		}
+		decision, sub := do.Decide(e.Name, e.Kind == tree.Dir)
+		if !decision.Keep && !decision.Descend {
+			p.skip(at, decision)
+			continue
+		}
+		some, err := p.missing(at, &e, sub, decision.Keep)
+		if err != nil {
+			return false, err
+		}
+		made = made || some
+	}
+	return made, nil
+}

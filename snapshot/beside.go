@@ -1,0 +1,189 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/restore"
+)
+
+// besidePrefix begins the names of what is on its way to its place.
+const besidePrefix = ".snapfs-restore-"
+
+// beside is what a restore delivers besides the files. It is written next to its places
+// first, and moved there when the files are restored.
+type beside struct{ moves []move }
+
+// move is one of them.
+type move struct {
+	from, to string
+	made     []string // directories above that were missing, innermost first
+}
+
+// prepareBeside writes what was asked for besides the files, which go to dir.
+func (s *Store) prepareBeside(ctx context.Context, cp Checkpoint, dir string, opt RestoreOptions) (_ *beside, err error) {
+	b := &beside{}
+	defer func() {
+		if err != nil {
+			b.discard()
+		}
+	}()
+	if opt.Artifacts != "" {
+		list, err := s.Artifacts(ctx, cp.ID)
+		if err != nil {
+			return nil, err
+		}
+		m, err := s.place(opt.Artifacts, dir, "artifacts")
+		if err != nil {
+			return nil, err
+		}
+		if !opt.DryRun {
+			err = b.add(m, func(at string) error { return s.writeArtifacts(ctx, cp, list, at, opt.Owner) })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("artifacts of checkpoint %s: %w", quoted(cp.ID), err)
+		}
+	}
+	if opt.Conversation != "" {
+		if !cp.Conversation {
+			return nil, fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), ErrNoConversation)
+		}
+		m, err := s.place(opt.Conversation, dir, "conversation")
+		if err != nil {
+			return nil, err
+		}
+		if !opt.DryRun {
+			err = b.add(m, func(at string) error {
+				return writeNew(at, opt.Owner, cp.Created, func(w io.Writer) error { return s.Conversation(ctx, cp.ID, w) })
+			})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("conversation of checkpoint %s: %w", quoted(cp.ID), err)
+		}
+	}
+	return b, nil
+}
+
+// place looks whether something can be delivered to path: a directory that is missing or
+// empty, for a conversation a file that is missing, outside of the workspace dir.
+func (s *Store) place(path, dir, what string) (move, error) {
+	abs, err := s.outside(path)
+	if err != nil {
+		return move{}, err
+	}
+	if Within(realPath(abs), realPath(dir)) || Within(realPath(dir), realPath(abs)) {
+		return move{}, WithHint(fmt.Errorf("%s to %s, and the files to %s: one lies in the other: %w", what, quoted(path), quoted(dir), ErrRefused),
+			"choose a place of its own: what is in the workspace is saved with it")
+	}
+	list, err := os.ReadDir(abs)
+	switch {
+	case err == nil && what == "artifacts" && len(list) == 0:
+	case err == nil || errors.Is(err, unix.ENOTDIR):
+		return move{}, WithHint(fmt.Errorf("%s to %s: %w", what, quoted(path), errTaken), "choose a place where nothing is")
+	case !errors.Is(err, iofs.ErrNotExist):
+		return move{}, err
+	default:
+		if _, err := os.Lstat(abs); err == nil {
+			return move{}, WithHint(fmt.Errorf("%s to %s: %w", what, quoted(path), errTaken), "choose a place where nothing is")
+		}
+	}
+	return move{to: abs}, nil
+}
+
+// errTaken: there is something where artifacts or a conversation are to go.
+var errTaken = fmt.Errorf("something is there: %w", restore.ErrNotEmpty)
+
+// add writes something next to where it is to go.
+func (b *beside) add(m move, write func(at string) error) error {
+	parent := filepath.Dir(m.to)
+	for d := parent; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(d); !errors.Is(err, iofs.ErrNotExist) {
+			break
+		}
+		m.made = append(m.made, d)
+	}
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return err
+	}
+	at, err := os.MkdirTemp(parent, besidePrefix)
+	if err != nil {
+		return err
+	}
+	m.from = filepath.Join(at, filepath.Base(m.to))
+	b.moves = append(b.moves, m)
+	return write(m.from)
+}
+
+// publish moves everything to its place.
+func (b *beside) publish() error {
+	for _, m := range b.moves {
+		err := unix.Renameat2(unix.AT_FDCWD, m.from, unix.AT_FDCWD, m.to, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EEXIST) { // an empty directory may give way
+			_ = os.Remove(m.to)
+			err = unix.Renameat2(unix.AT_FDCWD, m.from, unix.AT_FDCWD, m.to, unix.RENAME_NOREPLACE)
+		}
+		if errors.Is(err, unix.EINVAL) {
+			err = unix.Rename(m.from, m.to)
+		}
+		if err != nil {
+			return &os.LinkError{Op: "rename", Old: m.from, New: m.to, Err: err}
+		}
+	}
+	return nil
+}
+
+// discard removes what was not published.
+func (b *beside) discard() {
+	for _, m := range b.moves {
+		_ = os.RemoveAll(filepath.Dir(m.from))
+		for _, d := range m.made {
+			_ = os.Remove(d) // only if still empty
+		}
+	}
+}
+
+// writeArtifacts makes a directory with a file for each artifact.
+func (s *Store) writeArtifacts(ctx context.Context, cp Checkpoint, list []Artifact, dir string, owner *restore.Owner) error {
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return err
+	}
+	for i, name := range ArtifactNames(list) {
+		a := list[i]
+		err := writeNew(filepath.Join(dir, name), owner, a.Created, func(w io.Writer) error { return s.ReadArtifact(ctx, cp.ID, a.ID, w) })
+		if err != nil {
+			return err
+		}
+	}
+	return give(dir, owner)
+}
+
+// writeNew makes a file that must not be there.
+func writeNew(path string, owner *restore.Owner, modified time.Time, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Sync(), f.Close())
+	if err == nil {
+		err = give(path, owner)
+	}
+	if err == nil {
+		err = os.Chtimes(path, modified, modified)
+	}
+	return err
+}
+
+func give(path string, owner *restore.Owner) error {
+	if owner == nil {
+		return nil
+	}
+	return os.Lchown(path, int(owner.UID), int(owner.GID))
+}
