@@ -3,6 +3,7 @@ package restore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,17 +17,31 @@ import (
 // errUnmakeable: the file system cannot hold an entry; that was noted.
 var errUnmakeable = errors.New("the file system cannot hold it")
 
-// unmakeable notes an entry that the file system of the target cannot hold, and makes
-// an [errUnmakeable] of the error that says so. Any other error it returns as it is.
-func (w *writer) unmakeable(path string, kind tree.Kind, err error) error {
+// oneOf reports whether an error is one of some.
+func oneOf(err error, some ...unix.Errno) bool {
+	return slices.ContainsFunc(some, func(e unix.Errno) bool { return errors.Is(err, e) })
+}
+
+// unable reports whether an error of a call that is about an entry in, or with, the open
+// fd says that the file system has no such thing. Those in user space say it in many ways.
+func unable(fd int, err error) bool {
+	return oneOf(err, unix.EOPNOTSUPP, unix.ENOSYS) || oneOf(err, unix.EPERM, unix.EINVAL) && ownerless(fd)
+}
+
+// unmakeable notes an entry that the file system of the open directory dir cannot hold,
+// and makes an [errUnmakeable] of the error that says so. Any other error it returns as
+// it is.
+func (w *writer) unmakeable(dir int, path string, kind tree.Kind, err error) error {
 	var why string
 	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EILSEQ), errors.Is(err, unix.ENAMETOOLONG):
-		why = "the file system can hold no such name"
+	case err == nil:
+		return nil
 	case errors.Is(err, unix.EFBIG):
 		why = "the file system can hold no file of that size"
-	case kind == tree.Symlink && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP)):
+	case kind == tree.Symlink && (unable(dir, err) || errors.Is(err, unix.EPERM)):
 		why = "the file system can hold no symlinks"
+	case oneOf(err, unix.EINVAL, unix.EILSEQ, unix.ENAMETOOLONG), oneOf(err, unix.ENOENT, unix.EPERM) && ownerless(dir):
+		why = "the file system can hold no such name"
 	default:
 		return err
 	}
@@ -71,7 +86,7 @@ func look(seen *atomic.Uint32, fd int, mode uint32) uint32 {
 func (w *writer) chmod(fd int, path string, mode uint32) error {
 	err := unix.Fchmod(fd, mode)
 	switch {
-	case errors.Is(err, unix.EPERM) && ownerless(fd), errors.Is(err, unix.EOPNOTSUPP):
+	case unable(fd, err):
 	case err != nil:
 		return err
 	case w.modes.keeps(fd, mode) == mode:
@@ -94,7 +109,11 @@ type times struct{ exact, rounds atomic.Bool }
 // What the file system makes of them is noted.
 func (w *writer) setTime(dir int, name, path string, e *tree.Entry) error {
 	if err := setTime(dir, name, e); err != nil {
-		return err
+		if !unable(dir, err) {
+			return err
+		}
+		w.incomplete(path, fmt.Errorf("its time: %w", err))
+		return nil
 	}
 	// A time between 1980 and 2038 is kept like any other such time.
 	const first, last = 315532800, 1<<31 - 1

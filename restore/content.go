@@ -21,7 +21,7 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 	}
 	if err == nil && !kept {
 		if fd, exact, err = w.create(t, e); err != nil {
-			err = w.unmakeable(path, tree.File, err)
+			err = w.unmakeable(t.fd, path, tree.File, err)
 		}
 	}
 	if errors.Is(err, errUnmakeable) {
@@ -49,7 +49,7 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 	}
 	if errors.Is(err, unix.EFBIG) {
 		w.step()
-		return errors.Join(w.unmakeable(path, tree.File, err), unix.Unlinkat(t.fd, e.Name, 0))
+		return errors.Join(w.unmakeable(t.fd, path, tree.File, err), unix.Unlinkat(t.fd, e.Name, 0))
 	}
 	if err != nil {
 		return w.at(path, cas.NoSpace(err))
@@ -60,7 +60,7 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 // setFileMeta sets owner, attributes, mode and time of an open file. exact says that it
 // has its mode already, if nothing else changes that.
 func (w *writer) setFileMeta(fd int, path string, e *tree.Entry, exact bool) error {
-	if err := w.give(fd, e); err != nil {
+	if err := w.give(fd, path, e); err != nil {
 		return w.at(path, err)
 	}
 	w.step()

@@ -132,12 +132,6 @@ func (w *writer) linkAll(root *target) error {
 	return nil
 }
 
-// unlinkable reports whether an error says that the file system has no hard links, or
-// no more for this file.
-func unlinkable(err error) bool {
-	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EMLINK)
-}
-
 func (w *writer) link(root *target, l further) error {
 	from, err := root.openBelow(path.Dir(l.first))
 	if err != nil {
@@ -154,7 +148,7 @@ func (w *writer) link(root *target, l further) error {
 	if w.left != nil && errors.Is(err, unix.EEXIST) {
 		err = w.relink(from, to, l)
 	}
-	if unlinkable(err) {
+	if unable(to, err) || oneOf(err, unix.EPERM, unix.EMLINK) {
 		w.incomplete(l.path, fmt.Errorf("a copy of %s instead of a hard link: the file system has none", tree.Quote(l.first)))
 		err = w.copyOf(to, l)
 	}

@@ -348,7 +348,7 @@ func (w *writer) setMeta(dir int, path string, p *planMeta) error {
 			err = errReplaced
 		}
 		if err == nil {
-			err = w.giveLink(dir, e)
+			err = w.giveLink(dir, path, e)
 		}
 		if err == nil {
 			w.step()

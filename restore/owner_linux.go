@@ -49,29 +49,36 @@ func (o owners) differs(st *unix.Stat_t, e *tree.Entry) bool {
 
 // give hands an open file or directory over. It comes before attributes and modes: a
 // change of the owner takes rights away.
-func (w *writer) give(fd int, e *tree.Entry) error {
+func (w *writer) give(fd int, path string, e *tree.Entry) error {
 	owner, ok := w.owners.of(e)
 	if !ok {
 		return nil
 	}
 	w.step()
-	if err := unix.Fchown(fd, int(owner.UID), int(owner.GID)); err != nil {
-		return fmt.Errorf("give it to %d:%d: %w", owner.UID, owner.GID, err)
-	}
-	return nil
+	return w.given(fd, path, owner, unix.Fchown(fd, int(owner.UID), int(owner.GID)))
 }
 
 // giveLink is give for a symlink, by its name.
-func (w *writer) giveLink(dir int, e *tree.Entry) error {
+func (w *writer) giveLink(dir int, path string, e *tree.Entry) error {
 	owner, ok := w.owners.of(e)
 	if !ok {
 		return nil
 	}
 	w.step()
-	if err := unix.Fchownat(dir, e.Name, int(owner.UID), int(owner.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fmt.Errorf("give it to %d:%d: %w", owner.UID, owner.GID, err)
+	return w.given(dir, path, owner, unix.Fchownat(dir, e.Name, int(owner.UID), int(owner.GID), unix.AT_SYMLINK_NOFOLLOW))
+}
+
+// given notes that the file system of an open file keeps no owners; any other error it
+// returns.
+func (w *writer) given(fd int, path string, owner Owner, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case unable(fd, err):
+		w.incomplete(path, fmt.Errorf("its owner, %d:%d: the file system keeps no owners", owner.UID, owner.GID))
+		return nil
 	}
-	return nil
+	return fmt.Errorf("give it to %d:%d: %w", owner.UID, owner.GID, err)
 }
 
 // String is for the marker: two restores that give to the same are equal.

@@ -309,6 +309,7 @@ func (s *stage) remove() error {
 		}
 	}
 	err = unix.Unlinkat(s.dir.fd, capture.Marker, 0)
+	s.lock.release() // a file system in user space keeps a file by another name while it is open
 	if err == nil {
 		err = unix.Unlinkat(s.parent, s.name, unix.AT_REMOVEDIR)
 	}

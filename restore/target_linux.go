@@ -170,7 +170,7 @@ func (t *target) make(w *writer) error {
 		}
 		return nil
 	default:
-		if err = w.unmakeable(t.path, tree.Dir, err); errors.Is(err, errUnmakeable) {
+		if err = w.unmakeable(t.parent.fd, t.path, tree.Dir, err); errors.Is(err, errUnmakeable) {
 			t.never = true
 			return err
 		}

@@ -309,13 +309,13 @@ func (w *writer) symlink(t *target, e *tree.Entry) error {
 		}
 	}
 	path := t.path + e.Name
-	if err = w.unmakeable(path, tree.Symlink, err); err != nil {
+	if err = w.unmakeable(t.fd, path, tree.Symlink, err); err != nil {
 		if errors.Is(err, errUnmakeable) {
 			return nil
 		}
 		return w.at(path, cas.NoSpace(err))
 	}
-	if err := w.giveLink(t.fd, e); err != nil {
+	if err := w.giveLink(t.fd, path, e); err != nil {
 		return w.at(path, err)
 	}
 	w.step()
@@ -379,7 +379,7 @@ func (w *writer) finishRoot(root *target, e tree.Entry, open uint32, last func()
 			err = nil
 		}
 		if err == nil {
-			err = w.give(fd, &e)
+			err = w.give(fd, "", &e)
 		}
 		if err == nil {
 			w.step()
@@ -410,7 +410,7 @@ func (w *writer) finishRoot(root *target, e tree.Entry, open uint32, last func()
 
 // setDirMeta sets owner, attributes, mode and time of an open directory.
 func (w *writer) setDirMeta(fd int, path string, e *tree.Entry) error {
-	if err := w.give(fd, e); err != nil {
+	if err := w.give(fd, path, e); err != nil {
 		return err
 	}
 	mode, err := w.setXattrs(fd, path, e)

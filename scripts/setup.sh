@@ -15,6 +15,8 @@ wanted=(
 	getfacl:acl
 	fusermount3:fuse3
 	mkfs.ext4:e2fsprogs
+	mkfs.exfat:exfatprogs
+	mount.exfat-fuse:exfat-fuse # names that fold, where the kernel has no vfat
 	sqlite3:sqlite3
 	python3:python3
 	node:nodejs
