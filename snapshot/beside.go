@@ -144,6 +144,8 @@ func (b *beside) publish() error {
 func (b *beside) discard() {
 	for _, m := range b.moves {
 		_ = os.RemoveAll(filepath.Dir(m.from))
+	}
+	for _, m := range b.moves {
 		for _, d := range m.made {
 			_ = os.Remove(d) // only if still empty
 		}
