@@ -5,12 +5,15 @@ set -euo pipefail
 
 usage() {
 	cat <<'END'
-usage: restore-sandbox.sh [--store DIR] [--hook CMD] THREAD DIR
+usage: restore-sandbox.sh [--store DIR] [--bootstrap CMD] [--owner USER:GROUP]
+                          [--hook CMD] THREAD DIR
 
 A DIR with content is a live sandbox and left alone. A missing or empty one gets
 the newest checkpoint of THREAD, or starts empty if THREAD has none; one in which
-that restore was killed gets the rest of it. Then CMD is run in it by sh. Exit
-code 0: the sandbox can start.
+that restore was killed gets the rest of it. What the bootstrap made first, in a
+private directory, becomes what the checkpoint has; what checkpoints do not hold,
+such as node_modules, stays. Last the hook is run in DIR. Exit code 0: the sandbox
+can start.
 END
 }
 
@@ -27,19 +30,21 @@ wrong() {
 	exit 2
 }
 
-hook='' arguments=()
+hook='' bootstrap='' owner_flags=() arguments=()
 while [ $# -gt 0 ]; do
 	case $1 in
 	-h | --help)
 		usage
 		exit
 		;;
-	--hook | --store)
+	--hook | --bootstrap | --owner | --store)
 		[ $# -ge 2 ] || wrong "$1 needs a value"
 		set -- "$1=$2" "${@:3}"
 		continue
 		;;
 	--hook=?*) hook=${1#*=} ;;
+	--bootstrap=?*) bootstrap=${1#*=} ;;
+	--owner=?*) owner_flags=("$1") ;;
 	--store=?*) export SNAPFS_STORE=${1#*=} ;;
 	--)
 		shift
@@ -108,12 +113,15 @@ ask() {
 # the file, and the same restore goes on there; the hook's is empty, and nothing does.
 marker=.snapfs-restoring
 
+# private begins the name of the directory that the bootstrap works in.
+private=.snapfs-bootstrap-$(printf %s "$dir" | cksum | cut -d ' ' -f 1)
+
 # filled tells whether DIR has content. What cannot be looked into is an error,
 # never empty.
 filled() {
 	local found
 	[ -e "$dir" ] || [ -L "$dir" ] || return 1
-	found=$(find "$dir/" -mindepth 1 -maxdepth 1 ! -name lost+found -printf x -quit) || fail 1 "cannot look into ${dir@Q}"
+	found=$(find "$dir/" -mindepth 1 -maxdepth 1 ! -name lost+found ! -name "$private.*" -printf x -quit) || fail 1 "cannot look into ${dir@Q}"
 	[ -n "$found" ]
 }
 
@@ -122,7 +130,7 @@ filled() {
 inside() {
 	local mode='' code=0
 	if [ ! -w "$dir" ]; then
-		mode=$(stat -c %a -- "$dir") && chmod u+w -- "$dir" || return 1
+		mode=$(stat -Lc %a -- "$dir") && chmod u+w -- "$dir" || return 1
 	fi
 	"$@" || code=$?
 	[ -z "$mode" ] || chmod "$mode" -- "$dir"
@@ -137,15 +145,75 @@ again() {
 
 # mark and unmark leave the saved time of a DIR that the hook does not change.
 mark() {
-	saved=$(stat -c %y -- "$dir") || fail 1 "${dir@Q} is gone"
+	saved=$(stat -Lc %y -- "$dir") || fail 1 "${dir@Q} is gone"
 	inside touch -- "$dir/$marker" || fail 1 "cannot mark ${dir@Q} for the time of its hook: do not use it, remove it"
-	marked=$(stat -c %y -- "$dir")
+	marked=$(stat -Lc %y -- "$dir")
 }
 unmark() {
 	local now
-	now=$(stat -c %y -- "$dir") || fail 1 "${dir@Q} is gone"
+	now=$(stat -Lc %y -- "$dir") || fail 1 "${dir@Q} is gone"
 	inside rm -f -- "$dir/$marker" || fail 1 "cannot take the mark off ${dir@Q}"
 	[ "$now" != "$marked" ] || touch -d "$saved" -- "$dir" 2>/dev/null || true
+}
+
+# run runs a command of the caller's in a directory, in a process group of its own, to
+# stop what it started as well, and sets rc.
+run() {
+	set -m
+	(
+		cd -- "$1"
+		SNAPFS_THREAD=$thread exec sh -c "$2"
+	) </dev/null &
+	child=-$!
+	set +m
+	finish
+}
+
+# The bootstrap's directory: beside DIR, or in DIR when that is a mountpoint. It is
+# locked by whoever uses it; one that nobody has locked is of somebody who was killed.
+work='' work_lock=''
+drop() {
+	[ -z "$work" ] || rm -rf -- "$work" || say "cannot remove ${work@Q}"
+	work=''
+}
+trap drop EXIT
+place() {
+	local at=${dir%/*}/ old
+	in_place=false
+	if [ -d "$dir" ] && { mountpoint -q -- "$dir" || [ -L "$dir" ]; }; then
+		in_place=true at=$dir/
+	else
+		mkdir -p -- "$at" || fail 1 "cannot make ${at@Q}"
+	fi
+	for old in "$at$private".*; do
+		[ -d "$old" ] && [ ! -L "$old" ] || continue
+		exec {work_lock}<"$old" || fail 1 "cannot look at ${old@Q}"
+		flock -n "$work_lock" || fail 6 "another bootstrap of ${dir@Q} is under way; ${dir@Q} is as it was"
+		rm -rf -- "$old" || fail 1 "cannot remove ${old@Q}, which a killed bootstrap left"
+		exec {work_lock}<&-
+	done
+	work=$(mktemp -d "$at$private.XXXXXX") || fail 1 "cannot make a directory for the bootstrap in ${at@Q}"
+	exec {work_lock}<"$work"
+	flock -n "$work_lock" || fail 1 "cannot lock ${work@Q}"
+}
+
+# settle brings what the bootstrap's directory holds to DIR.
+settle() {
+	if ! $in_place; then
+		[ ! -d "$dir" ] || [ -n "$own" ] || { chmod --reference="$dir" -- "$work" && chown --reference="$dir" -- "$work"; } || return 1
+		[ -d "$dir" ] || [ -n "$own" ] || chmod "$(printf %o $((0777 & ~$(umask))))" -- "$work" || return 1
+		# An empty directory gives way to another one, by rename(2).
+		mv -T -- "$work" "$dir" || return 1
+		work=''
+		return
+	fi
+	mark
+	[ -z "$own" ] || saved=$(stat -c %y -- "$work")
+	inside find "$work" -mindepth 1 -maxdepth 1 -exec mv -t "$dir/" -- {} + || again 1
+	[ -z "$own" ] || { chmod --reference="$work" -- "$dir" && chown --reference="$work" -- "$dir"; } || again 1
+	inside drop
+	marked=$(stat -Lc %y -- "$dir")
+	unmark
 }
 
 cut=false
@@ -200,17 +268,32 @@ document() {
 }
 
 document
-own=$owner incomplete=false
+own=$owner incomplete=false target=$dir
+if [ -n "$bootstrap" ]; then
+	if $cut; then
+		say "${dir@Q} is unfinished: a restore without a bootstrap was cut off in it"
+		again 6
+	fi
+	place
+	run "$work" "$bootstrap"
+	! $stopped || fail 130 "interrupted; ${dir@Q} is as it was"
+	[ "$rc" = 0 ] || fail 1 "the bootstrap failed (exit code $rc): the sandbox cannot start, ${dir@Q} is as it was"
+	target=$work
+fi
 if [ -z "$own" ]; then
 	if $cut; then
 		say "${dir@Q} is unfinished: a restore was cut off in it, and thread ${thread@Q} has no checkpoint"
 		again 6
 	fi
-	if [ ! -d "$dir" ]; then
-		mkdir -p -- "${dir%/*}/" || fail 1 "cannot make ${dir@Q}"
-		mkdir -- "$dir" || fail 1 "cannot make ${dir@Q}"
+	if [ -n "$bootstrap" ]; then
+		say "thread ${thread@Q} has no checkpoint yet: ${dir@Q} starts with what the bootstrap made"
+	else
+		if [ ! -d "$dir" ]; then
+			mkdir -p -- "${dir%/*}/" || fail 1 "cannot make ${dir@Q}"
+			mkdir -- "$dir" || fail 1 "cannot make ${dir@Q}"
+		fi
+		say "thread ${thread@Q} has no checkpoint yet: ${dir@Q} starts empty"
 	fi
-	say "thread ${thread@Q} has no checkpoint yet: ${dir@Q} starts empty"
 else
 	# An id may be anything, THREAD@latest of another thread's checkpoint too, and
 	# an exact id comes first.
@@ -223,11 +306,14 @@ else
 	# the hook.
 	tied=()
 	if setpriv --pdeathsig TERM true 2>/dev/null; then tied=(setpriv --pdeathsig TERM); fi
-	"${tied[@]}" snapfs restore -- "$thread@latest" "$dir" </dev/null &
+	# The bootstrap's directory is nobody else's: whatever goes there can be made again.
+	how=("${owner_flags[@]}")
+	[ -z "$bootstrap" ] || how+=(--mirror --force)
+	"${tied[@]}" snapfs restore "${how[@]}" -- "$thread@latest" "$target" </dev/null &
 	child=$!
 	finish
 	if $stopped; then
-		if [ -n "$hook" ] && filled && [ ! -e "$dir/$marker" ]; then
+		if [ -n "$hook" ] && [ -z "$bootstrap" ] && filled && [ ! -e "$dir/$marker" ]; then
 			mark
 			say "interrupted before the hook; ${dir@Q} is unfinished"
 			again 130
@@ -241,20 +327,18 @@ else
 	esac
 fi
 
+if [ -n "$bootstrap" ]; then
+	! $stopped || fail 130 "interrupted; ${dir@Q} is as it was"
+	settle || fail 1 "cannot bring what was restored to ${dir@Q}, which is as it was"
+fi
+
 if [ -n "$hook" ]; then
 	mark
 	if $stopped; then
 		say "interrupted before the hook; ${dir@Q} is unfinished"
 		again 130
 	fi
-	set -m # a process group of its own, to stop what it started as well
-	(
-		cd -- "$dir"
-		SNAPFS_THREAD=$thread exec sh -c "$hook"
-	) </dev/null &
-	child=-$!
-	set +m
-	finish
+	run "$dir" "$hook"
 	if [ "$rc" != 0 ]; then
 		say "the hook failed (exit code $rc): the sandbox cannot start, ${dir@Q} is unfinished"
 		! $stopped || again 130
