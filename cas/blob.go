@@ -225,12 +225,28 @@ func CopyBlob(ctx context.Context, w io.Writer, s Source, ns Namespace, b Blob) 
 			return err
 		}
 		for left := c.Len; left > 0; left -= ZeroBlock {
+			if err := ctx.Err(); err != nil { // zeros may go on for exabytes
+				return err
+			}
 			if _, err := w.Write(zeroBlock[:min(left, ZeroBlock)]); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// ReadBlob returns the bytes of a blob that is known to be short: a longer one than
+// most, in bytes, is [ErrCorrupt], whatever its list takes in the store.
+func ReadBlob(ctx context.Context, s Source, ns Namespace, b Blob, most int64) ([]byte, error) {
+	if b.Size < 0 || b.Size > most {
+		return nil, fmt.Errorf("blob of %d bytes, at most %d can be: %w", uint64(b.Size), most, ErrCorrupt)
+	}
+	var buf bytes.Buffer
+	if err := CopyBlob(ctx, &buf, s, ns, b); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
 }
 
 // EachChunk calls fn for every stretch of a blob in order, with nil data for
@@ -242,6 +258,9 @@ func EachChunk(ctx context.Context, s Source, ns Namespace, b Blob, fn func(c Ch
 	}
 	var buf []byte
 	for _, c := range chunks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		buf = buf[:0]
 		if !c.Zeros() {
 			if buf, err = s.Read(ctx, Key{NS: ns, Hash: c.Hash}, buf); err != nil {

@@ -142,18 +142,30 @@ func Chunks(ctx context.Context, s Source, ns Namespace, b Blob) ([]Chunk, error
 	if !b.Chunked() {
 		return []Chunk{{Len: b.Size, Hash: b.Hash}}, nil
 	}
-	data, err := s.Read(ctx, Key{NS: ns, Hash: b.Hash}, nil)
-	if err != nil {
-		return nil, fmt.Errorf("chunk list: %w", err)
-	}
-	chunks, err := DecodeList(data)
+	chunks, err := ReadList(ctx, s, Key{NS: ns, Hash: b.Hash})
 	if err != nil {
 		return nil, err
 	}
-	if last := chunks[len(chunks)-1]; last.Off+last.Len != b.Size {
-		return nil, fmt.Errorf("chunk list of %d bytes for a blob of %d: %w", last.Off+last.Len, b.Size, ErrCorrupt)
+	return chunks, CheckList(chunks, b)
+}
+
+// ReadList reads the chunk list of that name. Who knows of a blob that has it asks
+// [CheckList], too.
+func ReadList(ctx context.Context, s Source, key Key) ([]Chunk, error) {
+	data, err := s.Read(ctx, key, nil)
+	if err != nil {
+		return nil, fmt.Errorf("chunk list: %w", err)
 	}
-	return chunks, nil
+	return DecodeList(data)
+}
+
+// CheckList fails with [ErrCorrupt] when a list's length is not the blob's: whoever
+// names a list may say of its length what he likes.
+func CheckList(chunks []Chunk, b Blob) error {
+	if last := chunks[len(chunks)-1]; last.Off+last.Len != b.Size {
+		return fmt.Errorf("chunk list of %d bytes for a blob of %d: %w", last.Off+last.Len, b.Size, ErrCorrupt)
+	}
+	return nil
 }
 
 // ChunkAt returns the index of the chunk that holds the byte at off, or

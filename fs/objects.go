@@ -18,7 +18,7 @@ type objects struct {
 	load func(key cas.Key, size int64, buf []byte) ([]byte, error)
 
 	mu   sync.Mutex
-	kept map[cas.Key]*object
+	kept map[sizedKey]*object
 	used list.List // of *object, the last used first
 	size int64     // of those in kept
 	free [][]byte  // the one given up last is the last
@@ -29,35 +29,42 @@ type object struct {
 	data []byte
 	err  error
 
-	key   cas.Key
-	size  int64
+	sizedKey
 	done  chan struct{} // closed once data or err is there
 	users int
 	gone  bool // not in kept any more
 	place *list.Element
 }
 
+// sizedKey is what somebody takes an object to be. Who is wrong about its size gets
+// an error, and nobody else does.
+type sizedKey struct {
+	key  cas.Key
+	size int64 // in bytes
+}
+
 // maxFreeObjects bounds the buffers that wait to be used again.
 const maxFreeObjects = 8
 
 func newObjects(max int64, load func(key cas.Key, size int64, buf []byte) ([]byte, error)) *objects {
-	return &objects{max: max, load: load, kept: map[cas.Key]*object{}}
+	return &objects{max: max, load: load, kept: map[sizedKey]*object{}}
 }
 
 // get returns an object of size bytes, for which somebody else may be waiting too.
 // It must be released.
 func (o *objects) get(key cas.Key, size int64) (*object, error) {
 	o.mu.Lock()
-	v, ok := o.kept[key]
+	as := sizedKey{key, size}
+	v, ok := o.kept[as]
 	if ok {
 		v.users++
 		o.used.MoveToFront(v.place)
 		o.mu.Unlock()
 		<-v.done
 	} else {
-		v = &object{key: key, size: size, done: make(chan struct{}), users: 1}
+		v = &object{sizedKey: as, done: make(chan struct{}), users: 1}
 		v.place = o.used.PushFront(v)
-		o.kept[key] = v
+		o.kept[as] = v
 		o.size += size
 		buf := o.buffer(int(size))
 		o.mu.Unlock()
@@ -80,18 +87,18 @@ func (o *objects) get(key cas.Key, size int64) (*object, error) {
 }
 
 // has reports whether an object is there or on its way.
-func (o *objects) has(key cas.Key) bool {
+func (o *objects) has(key cas.Key, size int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, ok := o.kept[key]
+	_, ok := o.kept[sizedKey{key, size}]
 	return ok
 }
 
 // discard forgets an object that nobody uses now.
-func (o *objects) discard(key cas.Key) {
+func (o *objects) discard(key cas.Key, size int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if v, ok := o.kept[key]; ok && v.users == 0 {
+	if v, ok := o.kept[sizedKey{key, size}]; ok && v.users == 0 {
 		o.drop(v)
 	}
 }
@@ -102,7 +109,7 @@ func (o *objects) drop(v *object) {
 		return
 	}
 	v.gone = true
-	delete(o.kept, v.key)
+	delete(o.kept, v.sizedKey)
 	o.used.Remove(v.place)
 	o.size -= v.size
 	o.recycle(v)

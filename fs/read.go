@@ -113,8 +113,11 @@ func (f *FS) content(id uint64, ns cas.Namespace, blob cas.Blob, off int64, buf 
 // chunks adds n bytes from off on of a blob that is a list of chunks.
 func (f *FS) chunks(id uint64, key cas.Key, blob cas.Blob, off, n int64, r *reply) error {
 	chunks, err := f.lists.Get(key, func() ([]cas.Chunk, error) {
-		return cas.Chunks(f.ctx, f.store.Blobs(), key.NS, blob)
+		return cas.ReadList(f.ctx, f.store.Blobs(), key)
 	})
+	if err == nil {
+		err = cas.CheckList(chunks, blob) // of two files with one list one may lie about its length
+	}
 	if err != nil {
 		return err
 	}
@@ -134,7 +137,7 @@ func (f *FS) chunks(id uint64, key cas.Key, blob cas.Blob, off, n int64, r *repl
 	}
 	if inOrder {
 		if i >= behind && !chunks[i-behind].Zeros() {
-			f.objects.discard(cas.Key{NS: key.NS, Hash: chunks[i-behind].Hash})
+			f.objects.discard(cas.Key{NS: key.NS, Hash: chunks[i-behind].Hash}, chunks[i-behind].Len)
 		}
 		for _, c := range chunks[min(i, len(chunks)):min(i+runtime.GOMAXPROCS(0), len(chunks))] {
 			if !c.Zeros() {
@@ -175,7 +178,7 @@ func (f *FS) loadObject(key cas.Key, size int64, buf []byte) ([]byte, error) {
 
 // ahead decodes an object that will be read next, if it is not being done already.
 func (f *FS) ahead(key cas.Key, size int64) {
-	if f.objects.has(key) {
+	if f.objects.has(key, size) {
 		return
 	}
 	if f.decoding.Add(1) > int32(runtime.GOMAXPROCS(0)) {

@@ -25,8 +25,20 @@ func ByChecksum(ctx context.Context) context.Context {
 	return context.WithValue(ctx, checksumKey{}, true)
 }
 
+// ByHash returns a context whose reads hash objects, also where ctx was made by
+// [ByChecksum].
+func ByHash(ctx context.Context) context.Context {
+	if !byChecksum(ctx) {
+		return ctx
+	}
+	return context.WithValue(ctx, checksumKey{}, false)
+}
+
 // byChecksum reports whether ctx was made by [ByChecksum].
-func byChecksum(ctx context.Context) bool { return ctx.Value(checksumKey{}) != nil }
+func byChecksum(ctx context.Context) bool {
+	by, _ := ctx.Value(checksumKey{}).(bool)
+	return by
+}
 
 // OnWait returns a context whose reads call fn before they wait for a disk. Who
 // answers many requests in one thread needs to know.
