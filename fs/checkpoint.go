@@ -1,7 +1,6 @@
 package fs
 
 import (
-	"bytes"
 	"fmt"
 	"sync"
 	"time"
@@ -56,12 +55,12 @@ func (d *checkpointDir) load() (*source, error) {
 	}
 	s := &source{fs: d.fs, rec: rec, record: d.cp.Record}
 	if !rec.Links.IsZero() {
-		var data bytes.Buffer
 		blob := cas.Blob{Hash: rec.Links.Hash, Size: int64(rec.Links.Size)}
-		if err := cas.CopyBlob(d.fs.ctx, &data, store.Blobs(), cas.Trees, blob); err != nil {
+		data, err := cas.ReadBlob(d.fs.ctx, store.Blobs(), cas.Trees, blob, tree.MaxLinkList)
+		if err != nil {
 			return nil, fmt.Errorf("hard links: %w", err)
 		}
-		groups, err := tree.DecodeLinks(data.Bytes())
+		groups, err := tree.DecodeLinks(data)
 		if err != nil {
 			return nil, fmt.Errorf("hard links: %w: %w", err, cas.ErrCorrupt)
 		}

@@ -3,6 +3,7 @@ package index
 import (
 	"fmt"
 	"io/fs"
+	"math"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -192,9 +193,17 @@ func (r Record) validNumbers() error {
 	case r.NewBytes < 0:
 		return fmt.Errorf("%w number of new bytes %d", ErrInvalid, r.NewBytes)
 	}
+	for _, n := range []uint64{r.Totals.Files, r.Totals.Dirs, r.Totals.Files + r.Totals.Dirs, r.Totals.Bytes, r.Totals.XAttrs, r.Totals.Redacted, r.OmissionCount, r.ArtifactCount, r.Redactions} {
+		if n > math.MaxInt64 {
+			return fmt.Errorf("%w count %d: at most %d can be", ErrInvalid, n, math.MaxInt64)
+		}
+	}
 	for _, b := range []Blob{r.Links, r.Artifacts, r.Conversation, r.Policy, r.Omissions} {
-		if b.Hash.IsZero() && b.Size != 0 {
+		switch {
+		case b.Hash.IsZero() && b.Size != 0:
 			return fmt.Errorf("%w blob: %d bytes without a hash", ErrInvalid, b.Size)
+		case b.Size > math.MaxInt64:
+			return fmt.Errorf("%w blob: %d bytes, at most %d can be", ErrInvalid, b.Size, math.MaxInt64)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package index
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -115,6 +116,9 @@ func (a Artifact) Validate() error {
 	}
 	if a.Blob.Hash.IsZero() {
 		return fmt.Errorf("%w artifact %s: it has no content", ErrInvalid, quote(a.ID))
+	}
+	if a.Blob.Size > math.MaxInt64 {
+		return fmt.Errorf("%w artifact %s: %d bytes, at most %d can be", ErrInvalid, quote(a.ID), a.Blob.Size, math.MaxInt64)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,11 +38,11 @@ func readLinks(ctx context.Context, store cas.Store, links cas.Blob) (*linkGroup
 	if links == (cas.Blob{}) {
 		return l, nil
 	}
-	var data bytes.Buffer
-	if err := cas.CopyBlob(ctx, &data, store, cas.Trees, links); err != nil {
+	data, err := cas.ReadBlob(ctx, store, cas.Trees, links, tree.MaxLinkList)
+	if err != nil {
 		return nil, fmt.Errorf("hard links: %w", err)
 	}
-	groups, err := tree.DecodeLinks(data.Bytes())
+	groups, err := tree.DecodeLinks(data)
 	if err != nil {
 		return nil, fmt.Errorf("hard links: %w: %w", err, cas.ErrCorrupt)
 	}

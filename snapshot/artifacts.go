@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fxamacker/cbor/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
@@ -243,9 +242,9 @@ func (s *Store) artifactsFor(ctx context.Context, w cas.Writer, thread string, f
 	if err != nil {
 		return rec, 0, nil, err
 	}
-	data, err := cbor.Marshal(list)
+	data, err := encodeArtifacts(list)
 	if err != nil {
-		return rec, 0, nil, fmt.Errorf("encode the list of artifacts: %w", err)
+		return rec, 0, nil, err
 	}
 	rec, err = putSmall(ctx, w, data)
 	return rec, uint64(len(all)), added, err

@@ -59,7 +59,7 @@ func (s *Store) Conversation(ctx context.Context, ref string, out io.Writer) err
 	if rec.Conversation.IsZero() {
 		return fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), ErrNoConversation)
 	}
-	data, err := s.small(ctx, cas.Conversations, rec.Conversation)
+	data, err := s.small(ctx, cas.Conversations, rec.Conversation, MaxConversation)
 	if err != nil {
 		return fmt.Errorf("conversation of checkpoint %s: %w", quoted(cp.ID), err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -171,12 +172,12 @@ func (s *Store) Show(ctx context.Context, ref string) (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	rules, err := s.small(ctx, cas.Records, rec.Policy)
+	rules, err := s.small(ctx, cas.Records, rec.Policy, maxPolicy)
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("checkpoint %s: policy: %w", cp.ID, err)
 	}
 	cp.Policy = string(rules)
-	list, err := s.small(ctx, cas.Records, rec.Omissions)
+	list, err := s.small(ctx, cas.Records, rec.Omissions, maxList)
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("checkpoint %s: omissions: %w", cp.ID, err)
 	}
@@ -192,30 +193,44 @@ func (s *Store) Show(ctx context.Context, ref string) (Checkpoint, error) {
 	return cp, nil
 }
 
+// Limits of what a record names and a reader takes into memory, in bytes. They are
+// part of the format; [MaxConversation] is another one.
+const (
+	maxPolicy = 64 << 20
+	maxList   = 256 << 20 // of omissions, or of artifacts
+)
+
 // small reads a blob that fits in memory; the zero blob is nothing.
-func (s *Store) small(ctx context.Context, ns cas.Namespace, b index.Blob) ([]byte, error) {
-	return readSmall(ctx, s.blobs, ns, b)
+func (s *Store) small(ctx context.Context, ns cas.Namespace, b index.Blob, most int64) ([]byte, error) {
+	return readSmall(ctx, s.blobs, ns, b, most)
 }
 
-func readSmall(ctx context.Context, s cas.Source, ns cas.Namespace, b index.Blob) ([]byte, error) {
+func readSmall(ctx context.Context, s cas.Source, ns cas.Namespace, b index.Blob, most int64) ([]byte, error) {
 	if b.IsZero() {
 		return nil, nil
 	}
-	var buf bytes.Buffer
-	if err := cas.CopyBlob(ctx, &buf, s, ns, cas.Blob{Hash: b.Hash, Size: int64(b.Size)}); err != nil {
-		return nil, err
-	}
-	return buf.Bytes(), nil
+	return cas.ReadBlob(ctx, s, ns, cas.Blob{Hash: b.Hash, Size: int64(b.Size)}, most)
 }
 
+// What a description says at most: a mount keeps it in memory.
+const (
+	describedOmissions = 10_000
+	describedPolicy    = 1 << 20 // bytes
+)
+
 // Describe returns what never changes about a checkpoint as an indented JSON
-// document: all but its name and its status.
+// document: all but its name and its status. It has the first 10,000 omissions, and
+// no policy of more than 1 MiB.
 func (s *Store) Describe(ctx context.Context, cp Checkpoint) ([]byte, error) {
 	full, err := s.Show(ctx, cp.ID)
 	if err != nil {
 		return nil, err
 	}
 	full.Name, full.Status, full.StatusMessage = "", "", ""
+	full.Omissions = slices.Clone(full.Omissions[:min(len(full.Omissions), describedOmissions)])
+	if len(full.Policy) > describedPolicy {
+		full.Policy = ""
+	}
 	data, err := json.MarshalIndent(full, "", "  ")
 	return append(data, '\n'), err
 }

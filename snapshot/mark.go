@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fxamacker/cbor/v2"
-
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
@@ -255,13 +253,9 @@ func (h *localHolder) artifactList(ctx context.Context, rec index.Record) ([]ind
 // readArtifacts reads the list of a record's artifacts: CBOR, see
 // [index.Artifact].
 func readArtifacts(ctx context.Context, s cas.Source, rec index.Record) ([]index.Artifact, error) {
-	data, err := readSmall(ctx, s, cas.Records, rec.Artifacts)
+	data, err := readSmall(ctx, s, cas.Records, rec.Artifacts, maxList)
 	if err != nil || len(data) == 0 {
 		return nil, err
 	}
-	var list []index.Artifact
-	if err := cbor.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("list of artifacts: %v: %w", err, cas.ErrCorrupt)
-	}
-	return list, nil
+	return decodeArtifacts(data)
 }

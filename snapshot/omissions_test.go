@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,7 +51,10 @@ func TestOmissions(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, left, got)
 
-	for _, bad := range [][]byte{nil, data[:len(data)-1], append(data, 0), []byte("\x9f\xff")} {
+	for _, bad := range [][]byte{nil, data[:len(data)-1], append(data, 0), []byte("\x9f\xff"),
+		[]byte("\x98\x01\xa2\x01\x41a\x02\x41b"), []byte("\x81\xa2\x02\x41b\x01\x41a"), []byte("\x81\xa2\x01\x58\x01a\x02\x41b"),
+		[]byte("\x81\xa3\x01\x41a\x02\x41b\x03\x01"), []byte("\x9b\x7f\xff\xff\xff\xff\xff\xff\xff"), []byte("\x9a\x00\x40\x00\x01" + strings.Repeat("\xa2\x01\x40\x02\x40", 1<<22+1)),
+	} {
 		_, err := decodeOmissions(bad)
 		require.ErrorIs(t, err, cas.ErrCorrupt)
 	}

@@ -101,7 +101,17 @@ func New(dir string, holder Holder, opt Options) *Store {
 			}
 		}})
 	}
-	return &Store{dir: dir, fsys: disk.Or(opt.fsys), holder: holder, blobs: blobs, trees: tree.NewReader(blobs, treeCache), log: opt.Logger, now: opt.Now}
+	return &Store{dir: dir, fsys: disk.Or(opt.fsys), holder: holder, blobs: blobs, trees: tree.NewReader(hashed{blobs}, treeCache), log: opt.Logger, now: opt.Now}
+}
+
+// hashed reads the objects of trees by their hashes, whatever is enough for contents. A
+// record that lies about its object's name has a right checksum; a directory by such a
+// name could be its own ancestor.
+type hashed struct{ cas.Source }
+
+// Read implements [cas.Source].
+func (h hashed) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, error) {
+	return h.Source.Read(local.ByHash(ctx), key, dst)
 }
 
 // newWriter begins to add objects in a session. end frees what it takes.

@@ -17,6 +17,7 @@ type part struct {
 	what string
 	ns   cas.Namespace
 	blob index.Blob
+	most int64 // how long it may be, in bytes
 }
 
 // checkpoint follows everything that a checkpoint needs.
@@ -52,9 +53,9 @@ func (v *verifier) follow(cp Checkpoint, bad func(what string, err error) error)
 		part
 		decode func(data []byte) error
 	}{
-		{part{"conversation", cas.Conversations, rec.Conversation}, nil},
-		{part{"policy", cas.Records, rec.Policy}, nil},
-		{part{"omissions", cas.Records, rec.Omissions}, func(data []byte) error { _, err := decodeOmissions(data); return err }},
+		{part{"conversation", cas.Conversations, rec.Conversation, MaxConversation}, nil},
+		{part{"policy", cas.Records, rec.Policy, maxPolicy}, nil},
+		{part{"omissions", cas.Records, rec.Omissions, maxList}, func(data []byte) error { _, err := decodeOmissions(data); return err }},
 	} {
 		if err := v.part(p.part, p.decode); err != nil {
 			if err := bad(p.what, err); err != nil {
@@ -120,9 +121,12 @@ func (v *verifier) part(p part, decode func(data []byte) error) error {
 		return err
 	}
 	err := v.broken[c]
+	if err == nil && p.blob.Size > uint64(p.most) {
+		err = fmt.Errorf("%d bytes, at most %d can be: %w", p.blob.Size, p.most, cas.ErrCorrupt)
+	}
 	if err == nil && (decode != nil || !v.opt.Data) {
 		var data []byte
-		if data, err = v.s.small(v.ctx, p.ns, p.blob); err == nil && decode != nil {
+		if data, err = v.s.small(v.ctx, p.ns, p.blob, p.most); err == nil && decode != nil {
 			err = decode(data)
 		}
 	}
@@ -139,7 +143,7 @@ func (v *verifier) artifactList(rec index.Record, bad func(string, error) error)
 		return nil
 	}
 	var list []index.Artifact
-	if err := v.part(part{"artifacts", cas.Records, rec.Artifacts}, nil); err != nil {
+	if err := v.part(part{"artifacts", cas.Records, rec.Artifacts, maxList}, nil); err != nil {
 		return bad("artifacts", err)
 	}
 	list, err := readArtifacts(v.ctx, v.s.blobs, rec)
@@ -185,6 +189,12 @@ type linkList struct {
 	root   cas.Hash       // zero: no tree is known to have them right
 }
 
+// comparedChanges is how many changes of a tree are looked at before all hard links
+// are: two trees of few objects can differ in more paths than anybody can count.
+const comparedChanges = 1 << 18
+
+var errLong = errors.New("the trees differ too much")
+
 // hardLinks looks whether the paths that are hard links of one file can be that. A
 // checkpoint that has the list of the one before is looked at where the trees
 // differ.
@@ -194,7 +204,7 @@ func (v *verifier) hardLinks(rec index.Record, sound bool, bad func(string, erro
 	}
 	if v.links.blob != rec.Links {
 		v.links = linkList{of: map[string]int{}}
-		data, err := v.s.small(v.ctx, cas.Trees, rec.Links)
+		data, err := v.s.small(v.ctx, cas.Trees, rec.Links, tree.MaxLinkList)
 		if err == nil {
 			v.links.groups, err = tree.DecodeLinks(data)
 		}
@@ -212,15 +222,21 @@ func (v *verifier) hardLinks(rec index.Record, sound bool, bad func(string, erro
 	ask := l.groups
 	if sound && !l.root.IsZero() {
 		ask = nil
-		touched := map[int]bool{}
+		touched, changes := map[int]bool{}, 0
 		err := tree.Diff(v.ctx, v.s.trees, l.root, rec.Root.Tree, tree.DiffOptions{Owner: true}, func(c tree.Change) error {
+			if changes++; changes > comparedChanges {
+				return errLong
+			}
 			if i, ok := l.of[c.Path]; ok && !touched[i] {
 				touched[i] = true
 				ask = append(ask, l.groups[i])
 			}
 			return nil
 		})
-		if err != nil {
+		switch {
+		case errors.Is(err, errLong):
+			ask = l.groups
+		case err != nil:
 			return bad("hard links", err)
 		}
 	}

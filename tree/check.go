@@ -47,7 +47,9 @@ type Checked struct {
 // other, above all in their totals, and the files' contents are whole. It calls fn
 // for each thing that is wrong, in the order of [Walk]. The path is that of the
 // entry; of a lost object that of its directory, empty for the root, and what would
-// lie below it is not known. An error that fn returns ends the check.
+// lie below it is not known. An error that fn returns ends the check. A few objects can
+// stand for any number of paths, so after 100,000 of them fn is told that there are
+// more, and no further one.
 func (c *Checker) Check(ctx context.Context, root cas.Hash, fn func(path string, err error) error) (Checked, error) {
 	n, err := c.visit(ctx, root)
 	if err != nil {
@@ -64,8 +66,23 @@ func (c *Checker) Check(ctx context.Context, root cas.Hash, fn func(path string,
 		res.Sound = true
 		return res, nil
 	}
-	return res, c.tell(ctx, "", root, fn)
+	told := 0
+	err = c.tell(ctx, "", root, func(path string, err error) error {
+		if told++; told > maxTold {
+			return errTold
+		}
+		return fn(path, err)
+	})
+	if errors.Is(err, errTold) {
+		err = fn("", fmt.Errorf("more than %d paths suffer, the others are not named: %w", maxTold, cas.ErrCorrupt))
+	}
+	return res, err
 }
+
+// maxTold bounds the findings about one tree.
+const maxTold = 100_000
+
+var errTold = errors.New("enough was told")
 
 // A frame is an object whose elements are being visited.
 type frame struct {

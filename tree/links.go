@@ -14,14 +14,27 @@ import (
 // length.
 const maxLinkText = 256 << 20
 
+// maxLinkNames is how many paths one list can have. It bounds what they take in
+// memory beside their text.
+const maxLinkNames = 4 << 20
+
+// MaxLinkList is the longest that a list of hard links can be, in bytes: all text, and
+// the numbers beside each path and each group.
+const MaxLinkList = maxLinkText + 8*maxLinkNames
+
 // EncodeLinks writes down which paths are names of one file. Each group has two
 // slash paths or more, and no path occurs twice; the order of groups and paths
 // does not matter. The list is stored as a blob in the trees namespace, or as
 // the one object that it is while it is short. The error wraps [ErrInvalid], or
-// [cas.ErrTooLarge] when all paths together are longer than 256 MiB.
+// [cas.ErrTooLarge] when there are more than 4,194,304 paths, or all together are longer
+// than 256 MiB.
 func EncodeLinks(groups [][]string) ([]byte, error) {
 	sorted := make([][]string, len(groups))
+	names := 0
 	for i, group := range groups {
+		if names += len(group); names > maxLinkNames {
+			return nil, fmt.Errorf("list of hard links: %w: more than %d paths", cas.ErrTooLarge, maxLinkNames)
+		}
 		sorted[i] = slices.Sorted(slices.Values(group))
 		if len(group) < 2 {
 			return nil, fewLinks(group)
@@ -51,11 +64,19 @@ func DecodeLinks(data []byte) ([][]string, error) {
 	p := parser{s: string(data)}
 	p.magic(linkMagic)
 	n := p.count(1 + 2*2) // a group's length, and two paths of two bytes each
+	if n > maxLinkNames/2 {
+		p.fail("%d groups, at most %d can be", n, maxLinkNames/2)
+		return nil, p.err
+	}
 	groups := make([][]string, 0, n)
 	var prev []string
-	text := 0
+	text, names := 0, 0
 	for range n {
 		size := p.count(2)
+		if names += size; names > maxLinkNames {
+			p.fail("it has more than %d paths", maxLinkNames)
+			return nil, p.err
+		}
 		group := make([]string, 0, size)
 		for j := range size {
 			ref := reference(prev, group, j)

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/snapfs/snapfs/cas"
 )
 
 func TestLinks(t *testing.T) {
@@ -78,6 +81,23 @@ func TestLinksUnfold(t *testing.T) {
 	}
 	require.Less(t, len(b), 1<<20)
 	_, err := DecodeLinks(b)
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestManyLinks: a list with more names than memory should have is refused, and what
+// would become one is not made.
+func TestManyLinks(t *testing.T) {
+	group := make([]string, maxLinkNames+1)
+	for i := range group {
+		group[i] = fmt.Sprintf("%07x", i)
+	}
+	_, err := EncodeLinks([][]string{group})
+	require.ErrorIs(t, err, cas.ErrTooLarge)
+	b := append([]byte("sfl\x01\x01"), binary.AppendUvarint(nil, maxLinkNames+1)...)
+	_, err = DecodeLinks(append(b, make([]byte, 3*maxLinkNames)...))
+	require.ErrorIs(t, err, ErrInvalid)
+	b = append([]byte("sfl\x01"), binary.AppendUvarint(nil, maxLinkNames/2+1)...)
+	_, err = DecodeLinks(append(b, make([]byte, 6*maxLinkNames)...))
 	require.ErrorIs(t, err, ErrInvalid)
 }
 

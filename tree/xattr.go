@@ -14,6 +14,7 @@ import (
 const (
 	MaxXAttrName  = 255     // bytes
 	MaxXAttrValue = 1 << 16 // bytes
+	MaxXAttrNames = 1 << 16 // bytes of all names of a set, each with a NUL behind it
 )
 
 // The two attributes outside of the user namespace that a set may hold.
@@ -58,7 +59,7 @@ func EncodeXAttrs(set []XAttr) (cas.Object, error) {
 	}
 	set = slices.Clone(set)
 	slices.SortFunc(set, func(a, b XAttr) int { return cmp.Compare(a.Name, b.Name) })
-	size := len(xattrMagic) + binary.MaxVarintLen64
+	size, names := len(xattrMagic)+binary.MaxVarintLen64, 0
 	for i, x := range set {
 		if err := checkXAttr(x.Name, len(x.Value)); err != nil {
 			return cas.Object{}, err
@@ -67,6 +68,10 @@ func EncodeXAttrs(set []XAttr) (cas.Object, error) {
 			return cas.Object{}, invalid(fmt.Sprintf("attribute %q", x.Name), "it is there twice")
 		}
 		size += 1 + len(x.Name) + binary.MaxVarintLen32 + len(x.Value)
+		names += len(x.Name) + 1
+	}
+	if names > MaxXAttrNames {
+		return cas.Object{}, fmt.Errorf("set of extended attributes: names of %d bytes: %w", names, cas.ErrTooLarge)
 	}
 	if size > cas.MaxObject {
 		return cas.Object{}, fmt.Errorf("set of extended attributes: %w", cas.ErrTooLarge)
@@ -92,10 +97,17 @@ func DecodeXAttrs(data []byte) ([]XAttr, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
+	if n > MaxXAttrNames/len("user.x\x00") {
+		p.fail("%d attributes, the kernel cannot list so many", n)
+		return nil, p.err
+	}
 	set := make([]XAttr, 0, n)
-	last := ""
+	last, names := "", 0
 	for range n {
 		name := p.name()
+		if names += len(name) + 1; names > MaxXAttrNames {
+			p.fail("names of more than %d bytes", MaxXAttrNames)
+		}
 		value := p.bytes(p.number(MaxXAttrValue))
 		if p.err == nil {
 			p.err = checkXAttr(name, len(value))

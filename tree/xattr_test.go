@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -57,6 +58,27 @@ func TestXAttrsRefused(t *testing.T) {
 	}
 	_, err = EncodeXAttrs(many)
 	require.ErrorIs(t, err, cas.ErrTooLarge)
+}
+
+// TestXAttrNames: a set can have as many attributes as the kernel can list.
+func TestXAttrNames(t *testing.T) {
+	set := make([]XAttr, MaxXAttrNames/16)
+	for i := range set {
+		set[i] = XAttr{Name: fmt.Sprintf("user.%010d", i)}
+	}
+	obj, err := EncodeXAttrs(set)
+	require.NoError(t, err)
+	got, err := DecodeXAttrs(obj.Data)
+	require.NoError(t, err)
+	require.Len(t, got, len(set))
+
+	set = append(set, XAttr{Name: "user.x"})
+	_, err = EncodeXAttrs(set)
+	require.ErrorIs(t, err, cas.ErrTooLarge)
+	more := append([]byte(xattrMagic), binary.AppendUvarint(nil, uint64(len(set)))...)
+	more = append(more, obj.Data[len(xattrMagic)+2:]...)
+	_, err = DecodeXAttrs(append(more, "\x06user.x\x00"...))
+	require.ErrorIs(t, err, ErrInvalid)
 }
 
 func TestDecodeXAttrsRefuses(t *testing.T) {

@@ -142,7 +142,7 @@ func listCheckpoints(c *cli.Context, store *snapshot.Store, thread string, page 
 	}
 	if err := table(head, func(row func(string, ...any)) {
 		for _, cp := range cps {
-			reason, name := cp.Reason, ""
+			reason, name := quote(cp.Reason), ""
 			if c.Bool("all") {
 				reason += "\t" + cp.Status
 			}

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
@@ -65,13 +68,39 @@ func writeJSON(w io.Writer, doc any) error {
 }
 
 // printWhole prints what fn writes once all of it is there, so that a verb that
-// fails prints nothing.
+// fails prints nothing. What is longer than can be held back is printed as it comes.
 func printWhole(fn func(w io.Writer) error) error {
-	var b bytes.Buffer
-	if err := fn(&b); err != nil {
+	h := held{out: stdout, most: heldBack}
+	if err := fn(&h); err != nil {
 		return err
 	}
-	_, err := b.WriteTo(stdout)
+	return h.flush()
+}
+
+// heldBack bounds what is held back, in bytes: a few objects can stand for a tree that
+// takes longer to list than anybody waits.
+const heldBack = 64 << 20
+
+// held is a writer that keeps what it is given until there is more than most of it.
+type held struct {
+	out  io.Writer
+	most int
+	buf  bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (h *held) Write(b []byte) (int, error) {
+	if h.buf.Len()+len(b) > h.most {
+		if err := h.flush(); err != nil {
+			return 0, err
+		}
+		h.most = 1 << 20 // from now on only to write seldom
+	}
+	return h.buf.Write(b)
+}
+
+func (h *held) flush() error {
+	_, err := h.buf.WriteTo(h.out)
 	return err
 }
 
@@ -147,6 +176,15 @@ func quoteOr(s string) string {
 		return "-"
 	}
 	return quote(s)
+}
+
+// inLine shows a sentence as it is, and quoted where it holds what would not stay in
+// its line, or tell the terminal what to do.
+func inLine(s string) string {
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return quote(s)
+	}
+	return s
 }
 
 // quote shows a path or an id as people can read it.

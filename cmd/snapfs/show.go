@@ -49,7 +49,7 @@ func show(c *cli.Context, store *snapshot.Store) error {
 	if cp.Origin != nil {
 		line("origin", "%s of thread %s", quote(cp.Origin.Checkpoint), quote(cp.Origin.Thread))
 	}
-	line("created", "%s by %s, %s", when(cp.Created), cp.Creator.User, cp.Reason)
+	line("created", "%s by %s, %s", when(cp.Created), quoteOr(cp.Creator.User), quote(cp.Reason))
 	if cp.Run != "" {
 		line("run", "%s", quote(cp.Run))
 	}
@@ -59,7 +59,7 @@ func show(c *cli.Context, store *snapshot.Store) error {
 	for _, key := range slices.Sorted(maps.Keys(cp.Labels)) {
 		line("label", "%s=%s", quote(key), quote(cp.Labels[key]))
 	}
-	line("status", "%s", strings.TrimSuffix(cp.Status+": "+cp.StatusMessage, ": "))
+	line("status", "%s", inLine(strings.TrimSuffix(cp.Status+": "+cp.StatusMessage, ": ")))
 	line("content", "%s, %s, %s", plural(cp.Files, "file", "files"), plural(cp.Dirs, "directory", "directories"), size(cp.Bytes))
 	line("added", "%s", size(cp.NewBytes))
 	if cp.Artifacts > 0 {
@@ -74,7 +74,7 @@ func show(c *cli.Context, store *snapshot.Store) error {
 		return err
 	}
 	for _, o := range cp.Omissions {
-		fmt.Fprintf(stdout, "  %s: %s\n", quote(o.Raw()), o.Why)
+		fmt.Fprintf(stdout, "  %s: %s\n", quote(o.Raw()), inLine(o.Why))
 	}
 	return nil
 }
