@@ -108,6 +108,15 @@ func (r record) unpack(dst []byte) ([]byte, error) {
 	case cas.Raw:
 		dst = append(dst, r.payload...)
 	case cas.Zstd:
+		// As above. A frame need not tell its length; then no more is taken than an
+		// object can have.
+		var head zstd.Header
+		if err = head.Decode(r.payload); err == nil && head.HasFCS && head.FrameContentSize != uint64(r.plain) {
+			err = fmt.Errorf("a frame of %d bytes where %d were stored", head.FrameContentSize, r.plain)
+		}
+		if err != nil {
+			break
+		}
 		dec, derr := newDecoder()
 		if derr != nil {
 			return nil, fmt.Errorf("start zstd: %w", derr)

@@ -198,6 +198,9 @@ const longRaw = 32 << 10
 
 // read reads an object that may lie at a place.
 func (s *Store) read(ctx context.Context, key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
+	if at.Stored > maxPack { // before memory is taken for what an index says
+		return nil, fmt.Errorf("%s: a record of %d bytes: %w", key, at.Stored, cas.ErrCorrupt)
+	}
 	if at.Encoding == cas.Raw && at.Stored >= longRaw {
 		return s.readRaw(ctx, key, at, dst)
 	}
