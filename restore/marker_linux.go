@@ -35,6 +35,11 @@ type marker struct {
 	ACL []byte `json:"acl,omitempty"`
 }
 
+// decode reads what [target.mark] wrote, and tells whether it is that.
+func (m *marker) decode(data []byte) bool {
+	return json.Unmarshal(data, m) == nil && m.Version == markerVersion
+}
+
 // newMarker describes a restore. Two restores with equal Restore make the same.
 func newMarker(src Source, opt Options) marker {
 	files, checkpoint := opt.Files, opt.Checkpoint
@@ -220,7 +225,7 @@ func readMarker(fd int, shown string) (*lock, error) {
 	if n, err := unix.Pread(fd, data, 0); err != nil && !errors.Is(err, io.EOF) || n < len(data) {
 		return nil, refused
 	}
-	if err := json.Unmarshal(data, &l.marker); err != nil || l.Version != markerVersion {
+	if !l.marker.decode(data) {
 		return nil, refused
 	}
 	refused = l.refuse(shown)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	iofs "io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/cas"
@@ -25,30 +23,48 @@ type damagedObject struct {
 }
 
 // loadDistrust reads what earlier processes found.
-func (h *localHolder) loadDistrust() error {
-	data, err := os.ReadFile(filepath.Join(h.dir, cacheDir, distrustFile))
+func (h *localHolder) loadDistrust() {
+	data, err := readAtMost(filepath.Join(h.dir, cacheDir, distrustFile), maxCacheFile)
 	if errors.Is(err, iofs.ErrNotExist) {
-		return nil
+		return
 	}
-	var list []damagedObject
+	var list map[cas.Key]cas.Location
 	if err == nil {
-		err = json.Unmarshal(data, &list)
+		list, err = decodeDistrust(data)
 	}
 	if err != nil {
 		h.log.Warn("cannot read which objects are damaged; verify finds them again", "error", err)
-		return nil
+		return
 	}
-	h.distrusted = map[cas.Key]cas.Location{}
+	h.distrusted = list
+}
+
+// encodeDistrust returns the content of distrustFile.
+func encodeDistrust(distrusted map[cas.Key]cas.Location) ([]byte, error) {
+	list := make([]damagedObject, 0, len(distrusted))
+	for key, at := range distrusted {
+		list = append(list, damagedObject{Namespace: key.NS.String(), Hash: key.Hash.String(), Pack: at.Pack.String(), Offset: at.Offset})
+	}
+	return json.Marshal(list)
+}
+
+// decodeDistrust is the inverse of encodeDistrust.
+func decodeDistrust(data []byte) (map[cas.Key]cas.Location, error) {
+	var list []damagedObject
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, err
+	}
+	distrusted := make(map[cas.Key]cas.Location, len(list))
 	for _, d := range list {
 		ns, nerr := cas.ParseNamespace(d.Namespace)
 		hash, herr := cas.ParseHash(d.Hash)
 		pack, perr := cas.ParsePackID(d.Pack)
 		if err := errors.Join(nerr, herr, perr); err != nil {
-			return fmt.Errorf("%s: %w", distrustFile, err)
+			return nil, err
 		}
-		h.distrusted[cas.Key{NS: ns, Hash: hash}] = cas.Location{Pack: pack, Offset: d.Offset}
+		distrusted[cas.Key{NS: ns, Hash: hash}] = cas.Location{Pack: pack, Offset: d.Offset}
 	}
-	return nil
+	return distrusted, nil
 }
 
 // saveDistrust writes the list; mu is held.
@@ -60,11 +76,7 @@ func (h *localHolder) saveDistrust() error {
 		}
 		return nil
 	}
-	list := make([]damagedObject, 0, len(h.distrusted))
-	for key, at := range h.distrusted {
-		list = append(list, damagedObject{Namespace: key.NS.String(), Hash: key.Hash.String(), Pack: at.Pack.String(), Offset: at.Offset})
-	}
-	data, err := json.Marshal(list)
+	data, err := encodeDistrust(h.distrusted)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (s *Store) knownPath(workspace, thread string) (string, error) {
 // policy and all packs of then are there: a save must not rely on what a disk has
 // lost. Whether the base still is, the session knows.
 func (s *Store) loadKnown(path, policy string, aside []string) (*capture.Known, Base) {
-	data, err := os.ReadFile(path)
+	data, err := readAtMost(path, maxCacheFile)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil, Base{}
 	}

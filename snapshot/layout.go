@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	iofs "io/fs"
 	"os"
 	"path/filepath"
@@ -161,14 +162,45 @@ func makeDirs(fsys disk.FS, dir string) error {
 	return nil
 }
 
+// The longest files of the store's own that are read whole, in bytes.
+const (
+	maxStoreFile = 64 << 10
+	maxCacheFile = 1 << 30
+)
+
+// readAtMost reads a regular file of at most so many bytes. Anything else that has its
+// name, and a longer one, is [cas.ErrCorrupt]: nobody knows who made it.
+func readAtMost(path string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait for a writer
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fmt.Errorf("%s is no regular file of at most %d bytes: %w", filepath.Base(path), most, cas.ErrCorrupt)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s grows: %w", filepath.Base(path), cas.ErrCorrupt)
+	}
+	return data, err
+}
+
 // readStoreInfo looks whether dir is a store that this program can use. A
 // missing or empty directory is [ErrNoStore], one with other content
 // [ErrNotAStore].
 func readStoreInfo(dir string) (storeInfo, error) {
 	var info storeInfo
-	data, err := os.ReadFile(filepath.Join(dir, storeFile))
+	data, err := readAtMost(filepath.Join(dir, storeFile), maxStoreFile)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return info, noStore(dir)
+	}
+	if errors.Is(err, cas.ErrCorrupt) {
+		return info, fmt.Errorf("%s: %w", quoted(dir), err)
 	}
 	if errors.Is(err, unix.ENOTDIR) {
 		return info, WithHint(fmt.Errorf("open store %s: %w: %w", quoted(dir), err, ErrNotAStore), "name an empty or missing directory with --store")
@@ -176,6 +208,11 @@ func readStoreInfo(dir string) (storeInfo, error) {
 	if err != nil {
 		return info, Forbidden(dir, fmt.Errorf("open store %s: %w", quoted(dir), err))
 	}
+	return decodeStoreInfo(dir, data)
+}
+
+// decodeStoreInfo reads the content of the store.json in dir.
+func decodeStoreInfo(dir string, data []byte) (info storeInfo, err error) {
 	if err := json.Unmarshal(data, &info); err != nil || info.Format < 1 || info.ID == "" {
 		return info, fmt.Errorf("%s: %s is damaged: %w", quoted(dir), storeFile, cas.ErrCorrupt)
 	}

@@ -120,9 +120,7 @@ func openLocal(ctx context.Context, dir string, opt Options) (h *localHolder, er
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", quoted(dir), err)
 	}
-	if err := h.loadDistrust(); err != nil {
-		return nil, errors.Join(err, opened.Close())
-	}
+	h.loadDistrust()
 	h.index = opened
 	return h, nil
 }

@@ -3,7 +3,10 @@ package tree
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -96,5 +99,31 @@ func FuzzDecodeLinks(f *testing.F) {
 		again, err := EncodeLinks(groups)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(data, again), "another form is accepted")
+	})
+}
+
+// FuzzNarrowMode: whatever an ACL is, a mode is never made wider by it.
+func FuzzNarrowMode(f *testing.F) {
+	f.Add(uint32(0o1777), []byte{2, 0, 0, 0, 4, 0, 5, 0, 0xff, 0xff, 0xff, 0xff})
+	f.Add(uint32(0o640), []byte{2, 0, 0, 0, 1, 0, 6, 0})
+	f.Fuzz(func(t *testing.T, mode uint32, acl []byte) {
+		mode &= MaxMode
+		got := NarrowMode(mode, acl)
+		require.Zero(t, got&^mode)
+		require.Equal(t, mode&^0o070, got&^0o070)
+	})
+}
+
+// FuzzQuote: a path that is shown is one line, and no two paths look alike.
+func FuzzQuote(f *testing.F) {
+	f.Add("a b", "a\nb")
+	f.Add("\xff", "\\377")
+	f.Add("", "\"\"")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		for _, show := range []func(string) string{Quote, QuoteShell} {
+			require.Equal(t, a == b, show(a) == show(b))
+			require.False(t, strings.ContainsFunc(show(a), unicode.IsControl))
+			require.True(t, utf8.ValidString(show(a)))
+		}
 	})
 }
