@@ -260,6 +260,11 @@ func vanished(err error) error {
 	return err
 }
 
+// droppedBits would make who runs a restored file somebody else.
+const droppedBits = unix.S_ISUID | unix.S_ISGID
+
+func (c *walker) omitBits(path string) { c.omit(&c.setuid, path, "setuid and setgid bits dropped") }
+
 // fill makes the tree entry of a stat, without content. dir is the path of the
 // directory that it is in, as of [directory].
 func (c *walker) fill(e *tree.Entry, dir string, st *unix.Stat_t, kind tree.Kind) {
@@ -272,8 +277,8 @@ func (c *walker) fill(e *tree.Entry, dir string, st *unix.Stat_t, kind tree.Kind
 	}
 	if kind == tree.Symlink {
 		e.Mode = 0o777
-	} else if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
-		c.omit(&c.setuid, dir+e.Name, "setuid and setgid bits dropped")
+	} else if st.Mode&droppedBits != 0 {
+		c.omitBits(dir + e.Name)
 	}
 	if st.Uid != c.uid || st.Gid != c.gid {
 		e.Owned, e.UID, e.GID = true, st.Uid, st.Gid

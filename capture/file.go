@@ -151,7 +151,7 @@ func (w *worker) settleFile(f *foundFile, ok bool) {
 		w.meter.Add(1, f.st.Size-f.counted)
 	}
 	if f.group != nil {
-		for _, other := range w.links.settle(f.group, f.st.Ino, ok) {
+		for _, other := range w.links.settle(f.group, &f.st, ok) {
 			w.takeLink(f.group, other.dir, other.e)
 		}
 	}

@@ -24,6 +24,7 @@ type linked struct {
 	// Guarded by the table's mutex.
 	settled bool
 	ok      bool
+	dropped bool // setuid or setgid bits, of every name
 	waiting []waitingLink
 	paths   []string
 }
@@ -71,12 +72,13 @@ func (t *linkTable) wait(l *linked, d *directory, e *child) *linked {
 	return nil
 }
 
-// settle says what became of the file, and what its inode number was when it was
-// read. It returns who has waited.
-func (t *linkTable) settle(l *linked, ino uint64, ok bool) []waitingLink {
+// settle says what became of the file, and how it was when it was read. It returns
+// who has waited.
+func (t *linkTable) settle(l *linked, st *unix.Stat_t, ok bool) []waitingLink {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l.settled = true; ok && ino != l.ino {
+	l.dropped = st.Mode&droppedBits != 0
+	if l.settled = true; ok && st.Ino != l.ino {
 		l.ino = 0 // the name led to another file by then: the others are not that
 	}
 	// The entry goes with its directory.
@@ -120,6 +122,9 @@ func (w *worker) takeLink(l *linked, d *directory, e *child) {
 		name := e.entry.Name
 		e.entry = *l.entry
 		e.entry.Name, e.ok = name, true
+		if l.dropped {
+			w.omitBits(path)
+		}
 		w.links.add(l, path)
 	}
 	w.settle(d)

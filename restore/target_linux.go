@@ -322,7 +322,9 @@ func (w *writer) setXattrs(fd int, path string, e *tree.Entry) (mode uint32, err
 	if err != nil {
 		return 0, w.at(path, err)
 	}
-	for _, x := range set {
+	// From the end: an ACL, which comes first in the order of names, may take from the
+	// owner the right to set the others.
+	for _, x := range slices.Backward(set) {
 		err := unix.Fsetxattr(fd, x.Name, x.Value, 0)
 		if err == nil {
 			continue
