@@ -7,5 +7,5 @@ cd "$(dirname "$0")/.."
 list=$(go test -list '^Fuzz' ./...)
 while read -r package target; do
 	echo "+ $target in $package, ${FUZZTIME:=10s}"
-	go test -run '^$' -fuzz "^$target\$" -fuzztime "$FUZZTIME" "$package"
+	go test -run '^$' -fuzz "^$target\$" -fuzztime "$FUZZTIME" -fuzzminimizetime 2s "$package"
 done < <(awk '/^Fuzz/ { targets[n++] = $1 } /^ok/ { for (i = 0; i < n; i++) print $2, targets[i]; n = 0 }' <<<"$list")

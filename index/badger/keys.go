@@ -192,6 +192,9 @@ func decodeCheckpoint(b []byte) (checkpoint, error) {
 	if len(b) < fixed {
 		return checkpoint{}, fmt.Errorf("checkpoint of %d bytes: %w", len(b), index.ErrCorrupt)
 	}
+	if b[40] > 1 {
+		return checkpoint{}, fmt.Errorf("checkpoint of state %d: %w", b[40], index.ErrCorrupt)
+	}
 	c := checkpoint{
 		seq: binary.BigEndian.Uint64(b), hash: cas.Hash(b[8:40]), ready: b[40] == 1,
 		created: int64(binary.BigEndian.Uint64(b[41:])),
