@@ -1,0 +1,194 @@
+package restore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// allStats is what lies in a directory, down to the times at which anything about it
+// changed last.
+func allStats(t *testing.T, dir string) map[string]unix.Stat_t {
+	t.Helper()
+	all := map[string]unix.Stat_t{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st := stat(t, path)
+		st.Atim = unix.Timespec{} // who looks changes it
+		all[path] = st
+		return nil
+	}))
+	return all
+}
+
+// exchange keeps exchanging what lies at one of the paths, if anything does, for a
+// symlink that leads outside, and back, until done is called.
+func exchange(paths func() []string, links, outside string) (done func() (times int)) {
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	times := 0
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			all := paths()
+			if len(all) == 0 {
+				continue
+			}
+			path := all[rand.IntN(len(all))]
+			link := filepath.Join(links, fmt.Sprint(i))
+			to := outside
+			if rand.IntN(4) == 0 {
+				to = filepath.Join(outside, "f")
+			}
+			if os.Symlink(to, link) != nil || unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE) != nil {
+				_ = os.Remove(link)
+				continue
+			}
+			times++
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+			if rand.IntN(8) > 0 { // else it stays
+				_ = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+			}
+		}
+	})
+	return func() int { close(stop); wg.Wait(); return times }
+}
+
+// memoryDir is a temporary directory in memory, where there is such: nothing waits for
+// a disk.
+func memoryDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "snapfs-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// raceTime is how long a test tries what is won by chance.
+func raceTime() time.Duration {
+	if os.Getenv("SNAPFS_LARGE") == "1" {
+		return time.Minute
+	}
+	return 1500 * time.Millisecond
+}
+
+// TestSwappedDirectories: while restores go on, and end or fail and take back what they
+// made, somebody exchanges directories and files of the target for symlinks that lead
+// out, all the time. What they lead to, which has the names that are restored, stays as
+// it is.
+func TestSwappedDirectories(t *testing.T) {
+	m := newMemory()
+	acl := m.xattrs(t, tree.XAttr{Name: tree.ACLDefault, Value: acl(2, 7, 5, 7)}, tree.XAttr{Name: "user.a", Value: []byte("b")})
+	var tempting func(depth int) dir
+	tempting = func(depth int) dir {
+		d := dir{"f": "content of a file", "l": symlink("f"), "x": m.file(t, 0o755, "#!")}
+		if depth > 0 {
+			for _, name := range []string{"a", "b", "c"} {
+				e := m.sub(t, 0o755, tempting(depth-1))
+				e.XAttrs = acl
+				d[name] = e
+			}
+		}
+		return d
+	}
+	src := m.source(t, tempting(3))
+	src.Links = m.links(t, []string{"a/a/f", "b/f", "c/c/c/f"}, []string{"a/x", "b/b/b/x"})
+	var below []string
+	for _, first := range []string{"a", "b", "c"} {
+		below = append(below, first, first+"/f", first+"/a", first+"/b/c", first+"/c/b", first+"/b/b/b", first+"/c/x")
+	}
+	for _, existing := range []bool{false, true} {
+		t.Run(fmt.Sprintf("existing %v", existing), func(t *testing.T) {
+			top := memoryDir(t)
+			outside, links := filepath.Join(top, "outside"), filepath.Join(top, "links")
+			require.NoError(t, os.Mkdir(links, 0o755))
+			_, err := m.restore(t, m.source(t, tempting(3)), outside)
+			require.NoError(t, err)
+			before := allStats(t, outside)
+			ended, failed, swaps := 0, 0, 0
+			for began := time.Now(); time.Since(began) < raceTime() || swaps == 0; {
+				here := filepath.Join(top, "here")
+				target := filepath.Join(here, "target")
+				require.NoError(t, os.MkdirAll(here, 0o755))
+				if existing {
+					require.NoError(t, os.Mkdir(target, 0o755))
+				}
+				done := exchange(func() (paths []string) {
+					roots := []string{target}
+					if stages, err := filepath.Glob(here + "/.snapfs-restore-*"); err == nil && !existing {
+						for _, s := range stages {
+							roots = append(roots, filepath.Join(s, stageTree))
+							paths = append(paths, s)
+						}
+					}
+					for _, r := range roots {
+						for _, b := range below {
+							paths = append(paths, filepath.Join(r, b))
+						}
+					}
+					return paths
+				}, links, outside)
+				_, err := m.restore(t, src, target)
+				swaps += done()
+				if err != nil {
+					failed++
+				} else {
+					ended++
+				}
+				require.Equal(t, before, allStats(t, outside))
+				require.NoError(t, os.RemoveAll(here))
+				entries, err := os.ReadDir(links)
+				require.NoError(t, err)
+				for _, e := range entries {
+					require.NoError(t, os.RemoveAll(filepath.Join(links, e.Name())))
+				}
+			}
+			t.Logf("%d restores ended, %d failed, %d swaps", ended, failed, swaps)
+			require.Equal(t, before, allStats(t, outside))
+		})
+	}
+}
+
+// TestResumeAmongSwaps: a restore that goes on where one was killed, with symlinks where
+// directories and files of that one were, writes nothing behind them either.
+func TestResumeAmongSwaps(t *testing.T) {
+	m := newMemory()
+	src := m.source(t, dir{"a": dir{"f": "1", "b": dir{"f": "2"}}, "c": dir{"f": strings.Repeat("3", 100)}})
+	for _, victim := range []string{"a", "a/b", "a/f", "a/b/f", "c", "c/f"} {
+		t.Run(victim, func(t *testing.T) {
+			top := t.TempDir()
+			outside, target := filepath.Join(top, "outside"), filepath.Join(top, "target")
+			_, err := m.restore(t, src, outside)
+			require.NoError(t, err)
+			before := allStats(t, outside)
+			_, err = m.restore(t, src, target)
+			require.NoError(t, err)
+			data := fmt.Sprintf(`{"version":1,"restore":%q}`, newMarker(src, "", only(t, nil)).Restore)
+			require.NoError(t, os.WriteFile(filepath.Join(target, capture.Marker), []byte(data), 0o600))
+			require.NoError(t, os.RemoveAll(filepath.Join(target, victim)))
+			require.NoError(t, os.Symlink(filepath.Join(outside, victim), filepath.Join(target, victim)))
+			_, err = m.restore(t, src, target)
+			require.ErrorIs(t, err, ErrNotEmpty)
+			require.Equal(t, before, allStats(t, outside))
+		})
+	}
+}
