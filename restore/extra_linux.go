@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -145,7 +146,7 @@ func (p *planner) removal(fd int, path, name string, st *unix.Stat_t, do policy.
 
 // each asks about every entry of a live directory.
 func (p *planner) each(fd int, at, name string, st *unix.Stat_t, cover coverage, ask func(fd int, name string, st *unix.Stat_t, cover coverage) (bool, *planDir, error)) (*planDir, error) {
-	if err := p.ctx.Err(); err != nil {
+	if err := context.Cause(p.ctx); err != nil {
 		return nil, err
 	}
 	sub, err := enter(fd, name)
@@ -191,7 +192,7 @@ func (p *planner) swap(fd int, d *planDir, at string, it *item, keep bool, do, s
 	}
 	p.counts.Created--
 	p.counts.Replaced++
-	if p.opt.Plan != nil {
+	if place < len(p.list) {
 		p.list[place].Op, p.list[place].Why = Replace, "a "+kindOf(it.st)
 	}
 	where := taken

@@ -14,7 +14,7 @@ import (
 func FuzzMarker(f *testing.F) {
 	files, err := policy.CompileFiles(policy.FilesOptions{NoDefaults: true, Exclude: []policy.Rule{{Pattern: "*.log", Source: "--exclude"}}})
 	require.NoError(f, err)
-	mine := newMarker(Source{Root: [32]byte{1}}, "cp-1", files)
+	mine := newMarker(Source{Root: [32]byte{1}}, Options{Checkpoint: "cp-1", Files: files})
 	for _, m := range []marker{mine, {Version: markerVersion, ACL: []byte{2}, Stage: "x"}, {Version: 2}} {
 		data, err := json.Marshal(m)
 		require.NoError(f, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/tree"
@@ -180,9 +181,44 @@ func TestTreeThatUnfolds(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := Tree(ctx, m, tree.NewReader(m, 1<<20), m.source(t, dir{"d": e}), target, Options{})
+		src := m.source(t, dir{"d": e})
+		_, err := Tree(ctx, m, tree.NewReader(m, 1<<20), src, target, Options{Files: only(t, nil, "nothing")})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		if free, ok := freeFiles(target, false); ok && free < 1<<60 {
+			_, err = m.restore(t, src, target)
+			require.ErrorIs(t, err, cas.ErrNoSpace)
+			require.ErrorContains(t, err, "files and directories")
+		}
 	})
+}
+
+// TestRoom: names of one file take one, and who asks for a part of the tree is not
+// asked about all of it.
+func TestRoom(t *testing.T) {
+	top := filepath.Join(t.TempDir(), "small")
+	needRoot(t)
+	require.NoError(t, os.MkdirAll(top, 0o755))
+	require.NoError(t, unix.Mount("tmpfs", top, "tmpfs", 0, "nr_inodes=20"))
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(top, unix.MNT_DETACH)) })
+	m := newMemory()
+	d, group := dir{}, []string{}
+	for i := range 30 {
+		name := fmt.Sprintf("f%02d", i)
+		d[name] = "same"
+		group = append(group, name)
+	}
+	src := m.source(t, d)
+	target := filepath.Join(top, "a", "b")
+	_, err := m.restore(t, src, target)
+	require.ErrorIs(t, err, cas.ErrNoSpace)
+	require.ErrorContains(t, err, "has 30 files and directories")
+	require.Empty(t, list(t, top))
+	_, err = Tree(t.Context(), m, tree.NewReader(m, 1<<20), src, target, Options{Files: only(t, []string{"f01"})})
+	require.NoError(t, err)
+	// A tmpfs, unlike others, counts names: so only the question is asked.
+	links, err := readLinks(t.Context(), m, m.links(t, group))
+	require.NoError(t, err)
+	require.NoError(t, checkRoom(t.Context(), tree.NewReader(m, 1<<20), src, links, target, false))
 }
 
 // TestPlantedLinks: while the restore goes on, somebody puts a symlink where an

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -35,6 +36,9 @@ type planner struct {
 	excluded []Problem
 	clashes  CollisionError
 }
+
+// maxPlan is how many changes can be listed.
+const maxPlan = 1 << 22
 
 // coverage is how far a checkpoint's policy covers a directory.
 type coverage struct {
@@ -95,6 +99,10 @@ func (p *planner) note(op Op, path, why string) int {
 	if p.opt.Plan == nil {
 		return -1
 	}
+	if len(p.list) >= maxPlan {
+		p.cancel(fmt.Errorf("a plan of more than %d entries: %w", maxPlan, cas.ErrTooLarge))
+		return -1
+	}
 	p.list = append(p.list, Change{Op: op, Path: shown(strings.Clone(path)), Why: why})
 	return len(p.list) - 1
 }
@@ -121,7 +129,7 @@ type item struct {
 // both plans a directory that the checkpoint has and that is there. keep
 // says that its own metadata is to be the saved one.
 func (p *planner) both(fd int, path string, e *tree.Entry, st *unix.Stat_t, do policy.Scope, cover coverage, keep bool) (*planDir, error) {
-	if err := p.ctx.Err(); err != nil {
+	if err := context.Cause(p.ctx); err != nil {
 		return nil, err
 	}
 	differs := ""
@@ -241,7 +249,7 @@ func (p *planner) compare(fd int, items []item) error {
 		}
 		group.Go(func() error {
 			it.err = p.compareFile(fd, it)
-			return p.ctx.Err()
+			return context.Cause(p.ctx)
 		})
 	}
 	return group.Wait()
@@ -486,7 +494,7 @@ func (p *planner) missing(at string, e *tree.Entry, do policy.Scope, keep bool) 
 
 // missingIn is missing for all that is in a directory.
 func (p *planner) missingIn(path string, hash cas.Hash, do policy.Scope) (made bool, err error) {
-	if err := p.ctx.Err(); err != nil {
+	if err := context.Cause(p.ctx); err != nil {
 		return false, err
 	}
 	d, err := p.reader.Open(p.ctx, hash)

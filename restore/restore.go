@@ -124,6 +124,11 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 			return Result{}, err
 		}
 	}
+	if l == nil && opt.Files.All() {
+		if err := checkRoom(ctx, r, src, links, dir, live); err != nil {
+			return Result{}, err
+		}
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// More workers than processors: creating a file waits for the disk.

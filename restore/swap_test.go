@@ -182,7 +182,7 @@ func TestResumeAmongSwaps(t *testing.T) {
 			before := allStats(t, outside)
 			_, err = m.restore(t, src, target)
 			require.NoError(t, err)
-			data := fmt.Sprintf(`{"version":1,"restore":%q}`, newMarker(src, "", only(t, nil)).Restore)
+			data := fmt.Sprintf(`{"version":1,"restore":%q}`, newMarker(src, Options{Files: only(t, nil)}).Restore)
 			require.NoError(t, os.WriteFile(filepath.Join(target, capture.Marker), []byte(data), 0o600))
 			require.NoError(t, os.RemoveAll(filepath.Join(target, victim)))
 			require.NoError(t, os.Symlink(filepath.Join(outside, victim), filepath.Join(target, victim)))

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -61,7 +62,8 @@ func TestUnfoldingTrees(t *testing.T) {
 			return s.Diff(ctx, "one", "two", DiffOptions{}, func(tree.Change) error { return nil })
 		},
 		"restore": func(ctx context.Context) error {
-			_, err := s.Restore(ctx, "one", RestoreOptions{Dir: target})
+			some := []policy.Rule{{Pattern: "**/f", Source: "--include"}}
+			_, err := s.Restore(ctx, "one", RestoreOptions{Dir: target, Include: some})
 			return err
 		},
 	} {
@@ -69,6 +71,9 @@ func TestUnfoldingTrees(t *testing.T) {
 		require.ErrorIs(t, read(ctx), context.DeadlineExceeded, name)
 		cancel()
 	}
+	_, err = s.Restore(t.Context(), "one", RestoreOptions{Dir: target})
+	require.ErrorIs(t, err, cas.ErrNoSpace)
+	require.ErrorContains(t, err, "has 3298534883325 files and directories")
 	require.NoDirExists(t, target)
 }
 
