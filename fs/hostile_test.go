@@ -4,16 +4,22 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/fs"
+	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/snapshot"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -205,4 +211,107 @@ func (d *daemon) peak() int64 {
 	_, err = fmt.Sscan(string(rest), &kib)
 	require.NoError(d.t, err)
 	return kib << 10
+}
+
+// TestRecordsThatLie: a checkpoint whose record names what is damaged, or longer than
+// anything can be, shows all else, and the daemon's memory does not grow with what it
+// claims.
+func TestRecordsThatLie(t *testing.T) {
+	d := start(t)
+	d.damaged = true
+	zeros := func(w cas.Writer, ns cas.Namespace) index.Blob {
+		data, err := cas.EncodeList([]cas.Chunk{{Len: 1 << 60}})
+		require.NoError(t, err)
+		return index.Blob{Hash: put(t, w, cas.NewObject(ns, cas.List, data)), Size: 1 << 60}
+	}
+	bytesOf := func(w cas.Writer, ns cas.Namespace, data []byte) index.Blob {
+		b, err := cas.WriteBlob(t.Context(), w, ns, bytes.NewReader(data))
+		require.NoError(t, err)
+		return index.Blob{Hash: b.Hash, Size: uint64(b.Size)}
+	}
+	artifacts := func(w cas.Writer, list ...index.Artifact) index.Blob {
+		enc, _ := index.CBOR(cbor.DecOptions{})
+		data, err := enc.Marshal(list)
+		require.NoError(t, err)
+		return bytesOf(w, cas.Records, data)
+	}
+	tests := []struct {
+		thread string
+		craft  func(w cas.Writer, rec *index.Record)
+		broken []string // paths below the checkpoint
+	}{
+		{"links", func(w cas.Writer, rec *index.Record) { rec.Links = zeros(w, cas.Trees) }, []string{"files"}},
+		{"garbage", func(w cas.Writer, rec *index.Record) {
+			rec.Links = bytesOf(w, cas.Trees, []byte("sfl\x01\xff\xff\xff\xff\x01"))
+		}, []string{"files"}},
+		{"omissions", func(w cas.Writer, rec *index.Record) { rec.Omissions, rec.OmissionCount = zeros(w, cas.Records), 1 }, []string{"checkpoint.json"}},
+		{"policy", func(w cas.Writer, rec *index.Record) { rec.Policy = zeros(w, cas.Records) }, []string{"checkpoint.json"}},
+		{"artifacts", func(w cas.Writer, rec *index.Record) { rec.Artifacts, rec.ArtifactCount = zeros(w, cas.Records), 1 }, []string{"artifacts"}},
+		{"twins", func(w cas.Writer, rec *index.Record) {
+			one := index.Artifact{Name: "a", Blob: bytesOf(w, cas.Artifacts, []byte("1"))}
+			rec.Artifacts, rec.ArtifactCount = artifacts(w, slices.Repeat([]index.Artifact{one}, 50_000)...), 50_000
+		}, []string{"artifacts"}},
+		{"sizes", func(w cas.Writer, rec *index.Record) {
+			b := bytesOf(w, cas.Artifacts, pattern(5, 300<<10))
+			b.Size += 4096
+			rec.Artifacts, rec.ArtifactCount = artifacts(w, index.Artifact{ID: "1", Name: "../../odd", Blob: b}), 1
+		}, []string{"artifacts/" + fs.EncodeName("../../odd")}},
+		{"conversation", func(w cas.Writer, rec *index.Record) {
+			rec.Conversation = bytesOf(w, cas.Conversations, []byte("{}"))
+			rec.Conversation.Size = 1 << 62
+		}, []string{"conversation.json"}},
+		{"attributes", func(w cas.Writer, rec *index.Record) { rec.Root.XAttrs = rec.Root.Tree }, nil},
+	}
+	var cps []snapshot.Checkpoint
+	for _, test := range tests {
+		cps = append(cps, d.plantRecord(test.thread, func(w cas.Writer, rec *index.Record) {
+			var b tree.Builder
+			require.NoError(t, b.Add(tree.Entry{Name: "f", Kind: tree.File, Mode: 0o644, Hash: put(t, w, cas.NewObject(cas.Files, cas.Data, []byte("x"))), Size: 1}, tree.Totals{}))
+			root := finish(t, &b, w)
+			rec.Root.Tree, rec.Totals = root.Hash, index.Totals(root.Totals)
+			test.craft(w, rec)
+		}))
+	}
+	m := d.mount()
+	for range 2 {
+		for i, test := range tests {
+			top := filepath.Dir(dirOf(m, cps[i]))
+			for _, name := range []string{"files", "files/f", "checkpoint.json", "artifacts", "conversation.json"} {
+				if name == "conversation.json" && test.thread != "conversation" {
+					continue
+				}
+				err := readAny(filepath.Join(top, name))
+				if slices.Contains(test.broken, strings.Split(name, "/")[0]) {
+					require.ErrorIs(t, err, unix.EIO, "%s of %s", name, test.thread)
+				} else {
+					require.NoError(t, err, "%s of %s", name, test.thread)
+				}
+			}
+			for _, path := range test.broken {
+				require.ErrorIs(t, readAny(filepath.Join(top, path)), unix.EIO, path)
+			}
+		}
+	}
+	require.Less(t, d.peak(), int64(512<<20))
+}
+
+// readAny reads the names of a directory, or the start of a file.
+func readAny(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		_, err = f.ReadDir(-1)
+		return err
+	}
+	if _, err = f.Read(make([]byte, 100)); err == io.EOF {
+		err = nil
+	}
+	return err
 }

@@ -61,6 +61,15 @@ func finish(t *testing.T, b *tree.Builder, w cas.Writer) tree.Root {
 
 // plantTree publishes the tree that build puts.
 func (d *daemon) plantTree(thread string, build func(w cas.Writer) tree.Root) snapshot.Checkpoint {
+	d.t.Helper()
+	return d.plantRecord(thread, func(w cas.Writer, rec *index.Record) {
+		root := build(w)
+		rec.Root.Tree, rec.Totals = root.Hash, index.Totals(root.Totals)
+	})
+}
+
+// plantRecord publishes a record that build completes.
+func (d *daemon) plantRecord(thread string, build func(w cas.Writer, rec *index.Record)) snapshot.Checkpoint {
 	t := d.t
 	t.Helper()
 	session, err := d.store.Holder().Begin(t.Context(), snapshot.BeginRequest{Thread: thread})
@@ -71,11 +80,12 @@ func (d *daemon) plantTree(thread string, build func(w cas.Writer) tree.Root) sn
 	w, err := blobs.NewWriter(t.Context())
 	require.NoError(t, err)
 	defer w.Close()
-	root := build(w)
 	rec := index.Record{
 		ID: "planted-" + thread, Thread: thread, Parent: session.Head(), Reason: index.Manual, Created: time.Now().UnixNano(),
-		Root: index.Root{Tree: root.Hash, Mode: 0o755}, Totals: index.Totals(root.Totals), Consistency: index.PerFile, NewBytes: w.Stats().Stored,
+		Root: index.Root{Mode: 0o755}, Consistency: index.PerFile,
 	}
+	build(w, &rec)
+	rec.NewBytes = w.Stats().Stored
 	data, err := index.Encode(rec)
 	require.NoError(t, err)
 	obj := cas.NewObject(cas.Records, cas.Data, data)

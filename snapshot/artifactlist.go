@@ -16,10 +16,15 @@ const maxArtifacts = 131_072
 var artifactEnc, artifactDec = index.CBOR(cbor.DecOptions{UTF8: cbor.UTF8RejectInvalid, MaxArrayElements: maxArtifacts})
 
 // encodeArtifacts returns the bytes of a record's list of artifacts. It fails with
-// [cas.ErrTooLarge].
+// [cas.ErrTooLarge], or with [index.ErrInvalid] where it could not be read again.
 func encodeArtifacts(list []index.Artifact) ([]byte, error) {
 	if len(list) > maxArtifacts {
 		return nil, fmt.Errorf("list of artifacts: %d, at most %d can be: %w", len(list), maxArtifacts, cas.ErrTooLarge)
+	}
+	for _, a := range list {
+		if err := a.Validate(); err != nil {
+			return nil, err
+		}
 	}
 	data, err := artifactEnc.Marshal(list)
 	if err != nil {

@@ -152,4 +152,6 @@ func TestListsThatAreTooLong(t *testing.T) {
 	require.ErrorIs(t, err, cas.ErrTooLarge)
 	_, err = encodeArtifacts(make([]index.Artifact, maxArtifacts+1))
 	require.ErrorIs(t, err, cas.ErrTooLarge)
+	_, err = encodeArtifacts(make([]index.Artifact, 1))
+	require.ErrorIs(t, err, index.ErrInvalid)
 }
