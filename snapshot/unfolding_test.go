@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,42 @@ func TestUnfoldingTrees(t *testing.T) {
 	require.ErrorIs(t, err, cas.ErrNoSpace)
 	require.ErrorContains(t, err, "has 3298534883325 files and directories")
 	require.NoDirExists(t, target)
+}
+
+// askedHolder notes how many places are asked for at once.
+type askedHolder struct {
+	Holder
+	most int
+}
+
+func (a *askedHolder) Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error) {
+	a.most = max(a.most, len(keys))
+	return a.Holder.Locate(ctx, keys)
+}
+
+// TestManyChunks: lists that name one chunk very often, found or lost, are looked
+// through bit by bit.
+func TestManyChunks(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "store"), Options{Create: true})
+	require.NoError(t, err)
+	defer s.Close()
+	craft(t, s, "lists", func(c *crafter, rec *index.Record) {
+		list := func(name string, h cas.Hash) tree.Entry {
+			data, err := cas.EncodeList(slices.Repeat([]cas.Chunk{{Len: 7, Hash: h}}, 200_000))
+			require.NoError(t, err)
+			return tree.Entry{Name: name, Kind: tree.File, Mode: 0o644, Hash: c.object(cas.Files, cas.List, data), Size: 1_400_000}
+		}
+		root, totals := c.dir("", nil, list("a", c.file("", "content").Hash), list("b", cas.Hash{1}))
+		rooted(rec, root, totals)
+	})
+	asked := &askedHolder{Holder: s.holder}
+	other := New(s.dir, asked, Options{})
+	var found []string
+	_, err = other.Verify(t.Context(), VerifyOptions{}, func(problem string) error { found = append(found, problem); return nil })
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], "b: chunk at 0: ")
+	require.LessOrEqual(t, asked.most, lookedFor)
 }
 
 // TestZerosWithoutEnd: who prints a file that is longer than anybody waits can stop it.

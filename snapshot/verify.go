@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	iofs "io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/cas"
@@ -147,7 +149,7 @@ func (v *verifier) run() error {
 			return err
 		}
 	}
-	if err := v.distrust(v.places.unsound); err != nil {
+	if err := v.distrust(slices.Collect(maps.Keys(v.places.unsound))); err != nil {
 		return err
 	}
 	if v.opt.Repair {

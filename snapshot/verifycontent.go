@@ -35,6 +35,11 @@ func (v *verifier) look(ctx context.Context, contents ...content) error {
 	}
 	var keys []cas.Key
 	var wants []wanted
+	flush := func() error {
+		err := v.find(ctx, fresh, keys, wants)
+		keys, wants = keys[:0], wants[:0]
+		return err
+	}
 	for i, c := range fresh {
 		chunks, err := cas.Chunks(ctx, v.s.blobs, c.ns, c.Blob)
 		if err != nil {
@@ -45,37 +50,57 @@ func (v *verifier) look(ctx context.Context, contents ...content) error {
 			continue
 		}
 		for _, chunk := range chunks {
-			if !chunk.Zeros() {
-				keys = append(keys, cas.Key{NS: c.ns, Hash: chunk.Hash})
-				wants = append(wants, wanted{of: i, off: chunk.Off, plain: chunk.Len})
+			if chunk.Zeros() {
+				continue
+			}
+			keys = append(keys, cas.Key{NS: c.ns, Hash: chunk.Hash})
+			wants = append(wants, wanted{of: i, off: chunk.Off, plain: chunk.Len})
+			if len(keys) == lookedFor {
+				if err := flush(); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	if len(keys) > 0 {
-		at, faults, err := v.places.find(ctx, keys)
-		if err != nil {
-			return err
-		}
-		for i, w := range wants {
-			fault := faults[i]
-			if fault == nil && v.s.dir != "" && (int64(at[i].Plain) != w.plain || at[i].Kind != cas.Data) {
-				fault = fmt.Errorf("%s: object of %d bytes where %d were expected: %w", keys[i], at[i].Plain, w.plain, cas.ErrCorrupt)
-			}
-			c := fresh[w.of]
-			if _, told := v.broken[c]; fault == nil || told {
-				continue
-			}
-			if c.Chunked() {
-				fault = fmt.Errorf("chunk at %d: %w", w.off, fault)
-			}
-			v.broken[c] = fault
-		}
+	if err := flush(); err != nil {
+		return err
 	}
 	for _, c := range fresh {
 		if v.broken[c] == nil {
 			v.sound[c] = struct{}{}
 			v.meter.Add(1, 0)
 		}
+	}
+	return nil
+}
+
+// lookedFor is how many objects are looked for at once: the lists of chunks of a few
+// files can name a hundred million times the same.
+const lookedFor = 1 << 16
+
+// find looks for objects, and notes which contents are broken by what is wrong with
+// them.
+func (v *verifier) find(ctx context.Context, contents []content, keys []cas.Key, wants []wanted) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	at, faults, err := v.places.find(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for i, w := range wants {
+		fault := faults[i]
+		if fault == nil && v.s.dir != "" && (int64(at[i].Plain) != w.plain || at[i].Kind != cas.Data) {
+			fault = fmt.Errorf("%s: object of %d bytes where %d were expected: %w", keys[i], at[i].Plain, w.plain, cas.ErrCorrupt)
+		}
+		c := contents[w.of]
+		if _, told := v.broken[c]; fault == nil || told {
+			continue
+		}
+		if c.Chunked() {
+			fault = fmt.Errorf("chunk at %d: %w", w.off, fault)
+		}
+		v.broken[c] = fault
 	}
 	return nil
 }

@@ -19,11 +19,12 @@ type objectPlaces struct {
 	there   map[uint64]struct{}   // objects at their places, hashed
 	damaged map[cas.Located]error // and those that cannot be read there
 	seen    map[cas.PackID]bool   // true: all that lies in it is known
-	unsound []cas.Located         // objects that were asked for and do not lie in their packs
+	// unsound are objects that were asked for and do not lie in their packs.
+	unsound map[cas.Located]struct{}
 }
 
 func newObjectPlaces(s *Store, look func(cas.PackID) ([]cas.Located, []local.Damage, bool, error)) *objectPlaces {
-	return &objectPlaces{s: s, look: look, seed: maphash.MakeSeed(), there: map[uint64]struct{}{}, damaged: map[cas.Located]error{}, seen: map[cas.PackID]bool{}}
+	return &objectPlaces{s: s, look: look, seed: maphash.MakeSeed(), there: map[uint64]struct{}{}, damaged: map[cas.Located]error{}, seen: map[cas.PackID]bool{}, unsound: map[cas.Located]struct{}{}}
 }
 
 // see looks at a pack.
@@ -139,6 +140,6 @@ func (p *objectPlaces) faultAt(ctx context.Context, o cas.Located) (fault error,
 	} else {
 		fault = fmt.Errorf("%s: no record of it at %d in pack %s: %w", o.Key, o.Location.Offset, o.Location.Pack, cas.ErrCorrupt)
 	}
-	p.unsound = append(p.unsound, o)
+	p.unsound[o] = struct{}{}
 	return fault, false, nil
 }
