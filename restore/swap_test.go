@@ -52,6 +52,10 @@ func exchange(paths func() []string, links, outside string) (done func() (times 
 				continue
 			}
 			path := all[rand.IntN(len(all))]
+			// What it put there itself must not lead it out.
+			if above, err := filepath.EvalSymlinks(filepath.Dir(path)); err != nil || above != filepath.Dir(path) {
+				continue
+			}
 			link := filepath.Join(links, fmt.Sprint(i))
 			to := outside
 			if rand.IntN(4) == 0 {
@@ -71,18 +75,6 @@ func exchange(paths func() []string, links, outside string) (done func() (times 
 	return func() int { close(stop); wg.Wait(); return times }
 }
 
-// memoryDir is a temporary directory in memory, where there is such: nothing waits for
-// a disk.
-func memoryDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "snapfs-test-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
-}
-
 // raceTime is how long a test tries what is won by chance.
 func raceTime() time.Duration {
 	if os.Getenv("SNAPFS_LARGE") == "1" {
@@ -91,37 +83,43 @@ func raceTime() time.Duration {
 	return 1500 * time.Millisecond
 }
 
-// TestSwappedDirectories: while restores go on, and end or fail and take back what they
-// made, somebody exchanges directories and files of the target for symlinks that lead
-// out, all the time. What they lead to, which has the names that are restored, stays as
-// it is.
-func TestSwappedDirectories(t *testing.T) {
-	m := newMemory()
+// tempting is a tree with hard links and attributes, and some of its paths.
+func tempting(t *testing.T, m *memory, content string) (src Source, below []string) {
+	t.Helper()
 	acl := m.xattrs(t, tree.XAttr{Name: tree.ACLDefault, Value: acl(2, 7, 5, 7)}, tree.XAttr{Name: "user.a", Value: []byte("b")})
-	var tempting func(depth int) dir
-	tempting = func(depth int) dir {
-		d := dir{"f": "content of a file", "l": symlink("f"), "x": m.file(t, 0o755, "#!")}
+	var down func(depth int) dir
+	down = func(depth int) dir {
+		d := dir{"f": content, "l": symlink("f"), "x": m.file(t, 0o755, "#!")}
 		if depth > 0 {
 			for _, name := range []string{"a", "b", "c"} {
-				e := m.sub(t, 0o755, tempting(depth-1))
+				e := m.sub(t, 0o755, down(depth-1))
 				e.XAttrs = acl
 				d[name] = e
 			}
 		}
 		return d
 	}
-	src := m.source(t, tempting(3))
+	src = m.source(t, down(3))
 	src.Links = m.links(t, []string{"a/a/f", "b/f", "c/c/c/f"}, []string{"a/x", "b/b/b/x"})
-	var below []string
 	for _, first := range []string{"a", "b", "c"} {
 		below = append(below, first, first+"/f", first+"/a", first+"/b/c", first+"/c/b", first+"/b/b/b", first+"/c/x")
 	}
+	return src, below
+}
+
+// TestSwappedDirectories: while restores go on, and end or fail and take back what they
+// made, somebody exchanges directories and files of the target for symlinks that lead
+// out, all the time. What they lead to, which has the names that are restored, stays as
+// it is.
+func TestSwappedDirectories(t *testing.T) {
+	m := newMemory()
+	src, below := tempting(t, m, "content of a file")
 	for _, existing := range []bool{false, true} {
 		t.Run(fmt.Sprintf("existing %v", existing), func(t *testing.T) {
-			top := memoryDir(t)
+			top := scratch(t)
 			outside, links := filepath.Join(top, "outside"), filepath.Join(top, "links")
 			require.NoError(t, os.Mkdir(links, 0o755))
-			_, err := m.restore(t, m.source(t, tempting(3)), outside)
+			_, err := m.restore(t, Source{Root: src.Root, Stat: src.Stat}, outside)
 			require.NoError(t, err)
 			before := allStats(t, outside)
 			ended, failed, swaps := 0, 0, 0
@@ -166,6 +164,55 @@ func TestSwappedDirectories(t *testing.T) {
 			require.Equal(t, before, allStats(t, outside))
 		})
 	}
+}
+
+// TestSwappedLive: the same while mirrors into a live directory compare, replace and
+// delete.
+func TestSwappedLive(t *testing.T) {
+	m := newMemory()
+	src, below := tempting(t, m, "content of a file")
+	old, _ := tempting(t, m, "what was there")
+	extra := m.source(t, dir{"a": dir{"b": dir{"f": "not", "gone": dir{"x": "y"}}}, "b": "a file", "c": dir{"b": "another", "c": m.sub(t, 0o700, dir{})}, "more": dir{"a": dir{"f": "1"}}})
+	top := scratch(t)
+	outside, links := filepath.Join(top, "outside"), filepath.Join(top, "links")
+	require.NoError(t, os.Mkdir(links, 0o755))
+	_, err := m.restore(t, Source{Root: src.Root, Stat: src.Stat}, outside)
+	require.NoError(t, err)
+	before := allStats(t, outside)
+	ended, failed, swaps := 0, 0, 0
+	r := tree.NewReader(m, 1<<20)
+	for began := time.Now(); time.Since(began) < raceTime() || swaps == 0; {
+		here := filepath.Join(top, "here")
+		target := filepath.Join(here, "target")
+		from := old
+		if (ended+failed)%2 == 1 {
+			from = extra
+		}
+		_, err := m.restore(t, from, target)
+		require.NoError(t, err)
+		done := exchange(func() (paths []string) {
+			asides, _ := filepath.Glob(target + "/.snapfs-restore-*")
+			for _, a := range asides {
+				paths = append(paths, a, filepath.Join(a, stageTree), filepath.Join(a, trashName), filepath.Join(a, stageTree, "a/b"))
+			}
+			for _, b := range append(below, "more", "more/a", "a/b/gone") {
+				paths = append(paths, filepath.Join(target, b))
+			}
+			return paths
+		}, links, outside)
+		_, err = Tree(t.Context(), m, r, src, target, Options{Mode: Mirror, Force: true})
+		swaps += done()
+		if err != nil {
+			failed++
+		} else {
+			ended++
+		}
+		require.Equal(t, before, allStats(t, outside), "%v", err)
+		require.NoError(t, os.RemoveAll(here))
+		require.NoError(t, os.RemoveAll(links))
+		require.NoError(t, os.Mkdir(links, 0o755))
+	}
+	t.Logf("%d mirrors ended, %d failed, %d swaps", ended, failed, swaps)
 }
 
 // TestResumeAmongSwaps: a restore that goes on where one was killed, with symlinks where
