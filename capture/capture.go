@@ -88,9 +88,8 @@ type Options struct {
 	// SkipUnreadable leaves out what cannot be read instead of failing; a file
 	// that does not hold still is unreadable too.
 	SkipUnreadable bool
-	AllowTorn      bool  // keeps a file that does not hold still, marked as [tree.Torn]
-	MaxFileSize    int64 // a longer file cannot be saved; in bytes, 0: no limit
-	MaxSize        int64 // of all files together; in bytes, 0: no limit
+	AllowTorn      bool            // keeps a file that does not hold still, marked as [tree.Torn]
+	Settings       policy.Settings // limits, and which ignore files of the workspace count
 	// Skip says why a directory, told by its device and inode number, is not
 	// content; "": it is. Nil: all are.
 	Skip func(dev, ino uint64) string
@@ -114,6 +113,11 @@ type Result struct {
 	Read       int64 // bytes of contents that were read: what is known is not
 	Grew       int   // files that were appended to; they are saved as they were at first
 	Torn       int   // files that AllowTorn kept
+	Over       int   // files over the limit that [policy.Settings] leaves out
+	// Ignore are the ignore files that were in force, sorted by path.
+	Ignore []policy.IgnoreFile
+	// Warnings are for the user, in order of the paths that they begin with.
+	Warnings []string
 	// Known is for the next capture, once the objects are durable.
 	Known *Known
 }
@@ -132,7 +136,7 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 }
 
 func newWalker(ctx context.Context, cancel context.CancelCauseFunc, w cas.Writer) *walker {
-	return &walker{ctx: ctx, cancel: cancel, w: w, meter: progress.From(ctx), fineTimes: fineTimes, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}}
+	return &walker{ctx: ctx, cancel: cancel, w: w, meter: progress.From(ctx), fineTimes: fineTimes, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}, suspects: map[string]policy.Rule{}}
 }
 
 // openRoot opens the workspace itself; here alone a symlink is followed.
@@ -153,12 +157,21 @@ func (c *walker) run(root *dirFD, workers int) (Result, error) {
 	if cause := context.Cause(c.ctx); cause != nil {
 		return Result{}, cause
 	}
-	if c.opt.MaxSize > 0 && c.root.Totals.Bytes > uint64(c.opt.MaxSize) {
-		return Result{}, fmt.Errorf("%d bytes in files, the limit is %d: %w", c.root.Totals.Bytes, c.opt.MaxSize, cas.ErrTooLarge)
+	if err := c.sizes.err(int64(c.root.Totals.Bytes)); err != nil {
+		return Result{}, err
+	}
+	if c.opt.Settings.SkipOver {
+		c.problems = slices.DeleteFunc(c.problems, func(p Problem) bool {
+			var over *overError
+			if errors.As(p.Err, &over) {
+				c.omit(&c.over, p.Path, "over the limit for files: "+p.Err.Error())
+			}
+			return over != nil
+		})
 	}
 	if c.opt.SkipUnreadable {
 		c.problems = slices.DeleteFunc(c.problems, func(p Problem) bool {
-			if p.Path == "." || errors.Is(p.Err, ErrUnfinished) || errors.Is(p.Err, cas.ErrTooLarge) {
+			if over := (*overError)(nil); p.Path == "." || errors.Is(p.Err, ErrUnfinished) || errors.As(p.Err, &over) {
 				return false
 			}
 			c.omit(&c.unreadable, p.Path, "unreadable: "+p.Err.Error())
@@ -174,10 +187,12 @@ func (c *walker) run(root *dirFD, workers int) (Result, error) {
 		return Result{}, err
 	}
 	slices.SortFunc(c.left, func(a, b Omission) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(c.ignoreFiles, func(a, b policy.IgnoreFile) int { return strings.Compare(a.Path, b.Path) })
 	return Result{
 		Root: c.root, Stat: stat, Links: links, Left: c.left, Known: &Known{records: c.seen, sets: c.sets},
 		Excluded: c.excluded, Special: c.special, Setuid: c.setuid, Unreadable: c.unreadable,
-		Read: c.read.Load(), Grew: c.grew, Torn: c.torn,
+		Read: c.read.Load(), Grew: c.grew, Torn: c.torn, Over: c.over,
+		Ignore: c.ignoreFiles, Warnings: c.warned(),
 	}, nil
 }
 
@@ -205,6 +220,7 @@ func (c *walker) start(fd *dirFD, workers int) (stat tree.Entry, err error) {
 	}
 	var wg sync.WaitGroup
 	all := []*worker{first}
+	c.ignored, c.sizes.limit = c.ignoreNames(), c.opt.Settings.MaxSize
 	c.tasks = tasks.New(task{dir: root})
 	for range workers - 1 {
 		w := &worker{walker: c}
@@ -244,8 +260,11 @@ type walker struct {
 	known     *Known
 	tasks     *tasks.Stack[task]
 	links     linkTable
-	root      tree.Root         // when all is done
-	seen      []byte            // of all workers
+	root      tree.Root     // when all is done
+	seen      []byte        // of all workers
+	ignored   []string      // names of the ignore files that count
+	budget    policy.Budget // of these
+	sizes     sizes
 	fineTimes func(fd int) bool // [fineTimes], but in tests
 	looked    func(path string) // for tests: after a directory was listed or a file looked at, before it is read
 
@@ -258,6 +277,12 @@ type walker struct {
 	unreadable int
 	grew       int
 	torn       int
+	over       int
+
+	ignoreFiles []policy.IgnoreFile
+	warnings    []warning
+	suspects    map[string]policy.Rule // see [walker.suspect]
+
 	sets       []cas.Hash // of attributes
 	setNumbers map[cas.Hash]uint32
 }

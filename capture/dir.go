@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -166,6 +167,7 @@ func (w *worker) finish(d *directory) error {
 		return fmt.Errorf("directory %s: %w", tree.Quote(d.path), err)
 	}
 	d.children = nil
+	w.emptied(d, root.Totals.Files)
 	known, found := w.recall(d.fd, &d.st, d.name())
 	if !found || known.hash() != root.Hash {
 		w.addTrees(objs...)
@@ -189,11 +191,19 @@ func (w *worker) list(d *directory) error {
 	if err != nil {
 		return err
 	}
+	if err := w.narrow(d, names); err != nil {
+		return err
+	}
+	cache, cached := w.opt.Settings.ExcludeCaches && d.fd.isCache(names), false
 	d.children = make([]child, 0, len(names))
 	for _, n := range names {
 		path := func() string { return d.path + n.name } // few are asked for
 		if n.name == Marker {
 			w.problem(strings.TrimSuffix(d.path, "/"), ErrUnfinished)
+			continue
+		}
+		if cache && n.name != cacheTag {
+			cached = true
 			continue
 		}
 		if n.kind == unix.DT_UNKNOWN {
@@ -204,10 +214,15 @@ func (w *worker) list(d *directory) error {
 			}
 			n.kind = kindOf(&st)
 		}
+		if err := w.budget.Err(); err != nil {
+			w.cancel(err)
+			return err
+		}
 		decision, sub := d.scope.Decide(n.name, n.kind == unix.DT_DIR)
 		if !decision.Keep && !decision.Descend {
 			if decision.Rule.Pattern != "" {
 				w.omit(&w.excluded, path(), "excluded by "+decision.Rule.Pattern+" ("+decision.Rule.Source+")")
+				w.suspect(d, decision)
 			}
 			continue
 		}
@@ -226,6 +241,9 @@ func (w *worker) list(d *directory) error {
 			}
 		}
 		d.children = append(d.children, child{entry: tree.Entry{Name: n.name}, kind: n.kind, sub: sub, keep: decision.Keep})
+	}
+	if cached {
+		w.omit(&w.excluded, cmp.Or(strings.TrimSuffix(d.path, "/"), "."), "a cache directory: all but its "+cacheTag)
 	}
 	findUnits(d.children)
 	return nil

@@ -72,6 +72,10 @@ func (w *worker) single(d *directory, e *child) {
 	if w.looked != nil {
 		w.looked(d.pathOf(e))
 	}
+	if w.full(d, e.entry.Name, st.Size) {
+		w.settle(d)
+		return
+	}
 	group, done := w.claimed(d, e, &st)
 	if done {
 		return
@@ -100,14 +104,6 @@ func (w *worker) single(d *directory, e *child) {
 	default:
 		w.files.files = append(w.files.files, pendingFile{f, data})
 	}
-}
-
-// fits refuses a file that is longer than the user allows.
-func (w *worker) fits(size int64) error {
-	if limit := w.opt.MaxFileSize; limit > 0 && size > limit {
-		return fmt.Errorf("%d bytes long, the limit is %d: %w", size, limit, cas.ErrTooLarge)
-	}
-	return nil
 }
 
 // unchanged takes what the last capture knows of a file that has not changed.

@@ -118,11 +118,32 @@ func (w *worker) unit(d *directory, u *unit) {
 		}
 		return
 	}
+	if w.fullUnit(d, u) {
+		for _, c := range []*child{u.db, u.wal, u.journal, u.shm} {
+			if c != nil {
+				w.settle(d)
+			}
+		}
+		return
+	}
 	if u.shm != nil {
 		w.omit(&w.special, d.pathOf(u.shm), "shared memory of a SQLite database")
 		w.settle(d)
 	}
 	w.database(d, u, nil)
+}
+
+// fullUnit is [worker.full] for the files of a database.
+func (w *worker) fullUnit(d *directory, u *unit) (full bool) {
+	for _, c := range []*child{u.db, u.wal, u.journal} {
+		if c == nil || w.sizes.limit == 0 {
+			continue
+		}
+		if st, err := d.fd.look(c.entry.Name); err == nil {
+			full = w.full(d, c.entry.Name, st.Size)
+		}
+	}
+	return full
 }
 
 // opensDatabase reports whether the unit's main file is a database, or one that a

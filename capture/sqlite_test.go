@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -341,7 +342,7 @@ func TestDatabaseThatCannotBeRead(t *testing.T) {
 	ws := t.TempDir()
 	write(t, ws, map[string]string{"db": header("1"), "db-wal": strings.Repeat("w", 100), "other": "1"})
 	m := newMemory()
-	_, err := Tree(t.Context(), ws, m, Options{Files: rules(t), MaxFileSize: 50})
+	_, err := Tree(t.Context(), ws, m, Options{Files: rules(t), Settings: policy.Settings{MaxFileSize: 50}})
 	require.ErrorIs(t, err, cas.ErrTooLarge)
 	require.Len(t, problems(t, err), 2)
 

@@ -54,7 +54,7 @@ func (w *worker) work() {
 // do looks at a stretch of children, or lists the root.
 func (w *worker) do(t task) {
 	if t.to == 0 {
-		w.enter(t.dir, w.opt.Files.Root())
+		w.enter(t.dir, w.opt.Files.Root().Bounded(&w.budget))
 		return
 	}
 	w.children(t)

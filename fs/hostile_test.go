@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
-	"github.com/snapfs/snapfs/fs"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/snapshot"
 	"github.com/snapfs/snapfs/tree"
@@ -255,7 +254,7 @@ func TestRecordsThatLie(t *testing.T) {
 			b := bytesOf(w, cas.Artifacts, pattern(5, 300<<10))
 			b.Size += 4096
 			rec.Artifacts, rec.ArtifactCount = artifacts(w, index.Artifact{ID: "1", Name: "../../odd", Blob: b}), 1
-		}, []string{"artifacts/" + fs.EncodeName("../../odd")}},
+		}, []string{"artifacts/" + snapshot.EncodeName("../../odd")}},
 		{"conversation", func(w cas.Writer, rec *index.Record) {
 			rec.Conversation = bytesOf(w, cas.Conversations, []byte("{}"))
 			rec.Conversation.Size = 1 << 62

@@ -20,6 +20,7 @@ type component struct {
 	kind   kind
 	text   string
 	tokens []token
+	least  int // tokens that take a byte
 }
 
 // token matches one byte, or with star any number of them.
@@ -39,7 +40,9 @@ func (c component) flaw() *flaw {
 // loops reports whether the component may take more than one name.
 func (c component) loops() bool { return c.kind == anyDepth }
 
-func (c component) match(name string) bool {
+// match adds to work how many comparisons it took.
+func (c *component) match(name string, work *int) bool {
+	*work++
 	switch c.kind {
 	case literal:
 		return name == c.text
@@ -50,17 +53,20 @@ func (c component) match(name string) bool {
 	case anyName, anyDepth:
 		return true
 	default:
-		return matchTokens(c.tokens, name)
+		return len(name) >= c.least && matchTokens(c.tokens, name, work)
 	}
 }
 
 // matchTokens goes back to the last star only: an earlier one can take nothing
 // that the last one could not, so the time is at most the product of the
 // lengths, whatever a hostile pattern looks like.
-func matchTokens(tokens []token, name string) bool {
+func matchTokens(tokens []token, name string, work *int) bool {
 	t, n := 0, 0
 	star, mark := -1, 0
+	steps := 0
+	defer func() { *work += steps }()
 	for n < len(name) {
+		steps++
 		switch {
 		case t < len(tokens) && tokens[t].star:
 			star, mark = t, n
@@ -112,7 +118,7 @@ func parseComponent(text string) component {
 			plain = append(plain, text[i])
 		}
 	}
-	c := component{kind: glob, text: string(plain), tokens: tokens}
+	c := component{kind: glob, text: string(plain), tokens: tokens, least: len(tokens) - stars}
 	switch last := len(tokens) - 1; {
 	case len(plain)+stars < len(tokens) || stars > 1:
 		return c // with ?, a set, or stars in several places

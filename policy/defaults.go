@@ -1,5 +1,8 @@
 package policy
 
+// DefaultSource is the source of the rules of [Defaults].
+const DefaultSource = "default"
+
 // Defaults returns the rules that hold unless FilesOptions.NoDefaults is set:
 // what can be made again, what is git's, and files that hold credentials by
 // their very name. The list is the caller's to change.
@@ -46,7 +49,7 @@ func Defaults() []Rule {
 	}
 	rules := make([]Rule, len(patterns))
 	for i, p := range patterns {
-		rules[i] = Rule{Pattern: p, Source: "default"}
+		rules[i] = Rule{Pattern: p, Source: DefaultSource}
 	}
 	return rules
 }

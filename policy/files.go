@@ -75,6 +75,8 @@ type Decision struct {
 	// kept because nothing excludes it, and another one is left out because
 	// there are includes and none of them matches it.
 	Rule Rule
+	// Ignored: the rule is one of an ignore file in the workspace.
+	Ignored bool
 }
 
 // Decide decides about the entry at path: relative to the workspace's root,

@@ -75,8 +75,8 @@ func compileRules(rules []Rule) (*ruleSet, error) {
 }
 
 // step returns the last rule that matches an entry, or nil, and for a directory
-// the positions that are open in it.
-func (s *ruleSet) step(open []position, name string, isDir bool) (*rule, []position) {
+// the positions that are open in it. It adds to work how much it did.
+func (s *ruleSet) step(open []position, name string, isDir bool, work *int) (*rule, []position) {
 	w := stepper{set: s, name: name, isDir: isDir, best: -1}
 	for _, at := range open {
 		w.try(at)
@@ -87,7 +87,9 @@ func (s *ruleSet) step(open []position, name string, isDir bool) (*rule, []posit
 	for _, p := range s.byGlob {
 		w.try(position{pattern: p})
 	}
+	*work += 1 + w.work + len(w.open)
 	if s.loops && len(w.open) > 1 {
+		*work += 8 * len(w.open)
 		w.open = s.prune(w.open)
 	}
 	if w.best < 0 {
@@ -103,11 +105,12 @@ type stepper struct {
 	isDir bool
 	best  int        // number of the last rule that matches, or -1
 	open  []position // what is open below the entry
+	work  int        // comparisons
 }
 
 // try advances over the entry if the component at the position matches it.
 func (w *stepper) try(at position) {
-	if w.set.patterns[at.pattern].components[at.next].match(w.name) {
+	if w.set.patterns[at.pattern].components[at.next].match(w.name, &w.work) {
 		w.advance(at)
 	}
 }

@@ -17,6 +17,7 @@ type Scope struct {
 	verdict Decision
 	// narrowed holds the ignore files met on the way, deepest last.
 	narrowed []ignoreFile
+	budget   *Budget // of these; nil: none
 }
 
 // ignoreFile is one call of Narrow and its open positions in a directory.
@@ -39,24 +40,23 @@ func (s Scope) Decide(name string, isDir bool) (Decision, Scope) {
 	if s.files == nil {
 		return s.verdict, s
 	}
-	sub := Scope{files: s.files, chosen: s.chosen}
+	sub := Scope{files: s.files, chosen: s.chosen, budget: s.budget}
 
-	hit, open := s.files.exclude.step(s.exclude, name, isDir)
+	work := 0 // of the caller's own rules nobody counts
+	hit, open := s.files.exclude.step(s.exclude, name, isDir, &work)
 	sub.exclude = open
-	if hit == nil || hit.negated {
-		if out := s.stepNarrowed(&sub, name, isDir); out != nil {
-			hit = out
-		}
-	}
 	if hit != nil && !hit.negated {
-		return dropped(hit.Rule)
+		return dropped(hit.Rule, false)
+	}
+	if out := s.stepNarrowed(&sub, name, isDir); out != nil {
+		return dropped(out.Rule, true)
 	}
 
 	if s.chosen == nil && len(s.files.include.rules) > 0 {
-		chosen, open := s.files.include.step(s.include, name, isDir)
+		chosen, open := s.files.include.step(s.include, name, isDir, &work)
 		if chosen == nil {
 			if !isDir || (len(open) == 0 && !s.files.include.floats) {
-				return dropped(Rule{})
+				return dropped(Rule{}, false)
 			}
 			sub.include = open
 			return Decision{Descend: true}, sub
@@ -76,8 +76,8 @@ func (s Scope) Decide(name string, isDir bool) (Decision, Scope) {
 
 // dropped returns the decision that an entry is out, by the rule r, and the
 // scope that says so for everything below it.
-func dropped(r Rule) (Decision, Scope) {
-	d := Decision{Rule: r}
+func dropped(r Rule, ignored bool) (Decision, Scope) {
+	d := Decision{Rule: r, Ignored: ignored}
 	return d, Scope{verdict: d}
 }
 
@@ -94,9 +94,10 @@ func (s Scope) stepNarrowed(sub *Scope, name string, isDir bool) *rule {
 	shared := true
 	var out *rule
 	var settled []string
+	work := 0
 	for i := len(s.narrowed) - 1; i >= 0; i-- {
 		file := s.narrowed[i]
-		hit, open := file.set.step(file.open, name, isDir)
+		hit, open := file.set.step(file.open, name, isDir, &work)
 		if len(open) > 0 || len(file.open) > 0 {
 			if shared {
 				sub.narrowed, shared = slices.Clone(s.narrowed), false
@@ -110,6 +111,9 @@ func (s Scope) stepNarrowed(sub *Scope, name string, isDir bool) *rule {
 		if out == nil && !hit.negated {
 			out = hit
 		}
+	}
+	if s.budget != nil {
+		s.budget.work.Add(int64(work))
 	}
 	return out
 }
@@ -125,6 +129,9 @@ func (s Scope) stepNarrowed(sub *Scope, name string, isDir bool) *rule {
 // a workspace must not stop the work on it.
 func (s Scope) Narrow(name string, rules []Rule) (Scope, error) {
 	if s.files == nil || len(rules) == 0 {
+		return s, nil
+	}
+	if s.budget != nil && s.budget.rules.Add(int64(len(rules))) > maxIgnoreRules {
 		return s, nil
 	}
 	set, err := compileRules(rules)

@@ -36,7 +36,7 @@ func TestNarrowOnlyExcludesMore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Decision{Rule: Rule{".env", "default"}}, decideBelow(root, "a/.env", false))
 	require.False(t, decideBelow(root, "node_modules", true).Keep)
-	require.Equal(t, Decision{Rule: Rule{"*.log", ".snapfsignore:3"}}, decideBelow(root, "a/x.log", false))
+	require.Equal(t, Decision{Rule: Rule{"*.log", ".snapfsignore:3"}, Ignored: true}, decideBelow(root, "a/x.log", false))
 	require.Equal(t, "k", outcome(decideBelow(root, "a/keep.log", false)), "its own rule is lifted")
 	require.Equal(t, Rule{"!.env.sample", "default"}, decideBelow(root, ".env.sample", false).Rule)
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/policy"
 )
 
 // eachKind runs a test on a store on a disk and on one in memory.
@@ -180,13 +181,13 @@ func TestRunsParentsAndLimits(t *testing.T) {
 		_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Parent: next.ID})
 		require.NoError(t, err)
 
-		_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", MaxFileSize: 4999})
+		_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Settings: policy.Settings{MaxFileSize: 4999}})
 		require.ErrorIs(t, err, cas.ErrTooLarge)
 		require.ErrorContains(t, err, "large")
 		require.NotContains(t, err.Error(), "small")
-		_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", MaxSize: 5000})
+		_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Settings: policy.Settings{MaxSize: 5000}})
 		require.ErrorIs(t, err, cas.ErrTooLarge)
-		_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", MaxFileSize: 5000, MaxSize: 5001})
+		_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Settings: policy.Settings{MaxFileSize: 5000, MaxSize: 5001}})
 		require.NoError(t, err)
 	})
 }

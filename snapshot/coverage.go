@@ -16,7 +16,7 @@ import (
 // coverage is what a checkpoint's record says of what it does not have: the policy that
 // it was saved under with the workspace's ignore files, and what else was left out.
 func (s *Store) coverage(ctx context.Context, rec index.Record) (*restore.Coverage, error) {
-	text, err := s.small(ctx, cas.Records, rec.Policy)
+	text, err := s.small(ctx, cas.Records, rec.Policy, maxPolicy)
 	if err != nil {
 		return nil, fmt.Errorf("its policy: %w", err)
 	}
@@ -28,7 +28,7 @@ func (s *Store) coverage(ctx context.Context, rec index.Record) (*restore.Covera
 	if err != nil {
 		return nil, fmt.Errorf("its policy: %w: %w", err, cas.ErrCorrupt)
 	}
-	data, err := s.small(ctx, cas.Records, rec.Omissions)
+	data, err := s.small(ctx, cas.Records, rec.Omissions, maxList)
 	if err != nil {
 		return nil, fmt.Errorf("its omissions: %w", err)
 	}

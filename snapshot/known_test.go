@@ -141,9 +141,9 @@ func TestKnownIsPruned(t *testing.T) {
 	require.NotEqual(t, old, now)
 }
 
-// TestBigOutput: gigabytes that nobody has touched are not read again, and a limit
+// TestCase13BigOutput: gigabytes that nobody has touched are not read again, and a limit
 // names them.
-func TestBigOutput(t *testing.T) {
+func TestCase13BigOutput(t *testing.T) {
 	s := newStore(t)
 	ws := filepath.Join(t.TempDir(), "ws")
 	noiseFile(t, ws+"/src", 1, 1000)
@@ -157,9 +157,19 @@ func TestBigOutput(t *testing.T) {
 	save(t, s, ws, "t")
 	noiseFile(t, ws+"/src", 3, 1000)
 	require.Equal(t, int64(1000), readBySave(t, s, SaveOptions{Workspace: ws, Thread: "t"}))
-	_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", MaxFileSize: 1 << 30})
+	_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Settings: policy.Settings{MaxFileSize: 1 << 30}})
 	require.ErrorIs(t, err, cas.ErrTooLarge)
-	require.ErrorContains(t, err, "output.bin")
+	require.ErrorContains(t, err, "output.bin: 4800000000 bytes long (4.5 GiB), the limit is 1073741824")
+	_, err = s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Settings: policy.Settings{MaxSize: 1 << 30}})
+	require.ErrorIs(t, err, cas.ErrTooLarge)
+	require.ErrorContains(t, err, "\n  output.bin: 4.5 GiB")
+	res, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Settings: policy.Settings{MaxFileSize: 1 << 30, SkipOver: true}})
+	require.NoError(t, err)
+	require.Equal(t, 1, res.Over)
+	require.EqualValues(t, 1000, res.Read)
+	cp, err := s.Show(t.Context(), res.Checkpoint.ID)
+	require.NoError(t, err)
+	require.Equal(t, []Omission{{NewPath("output.bin"), "over the limit for files: 4800000000 bytes long (4.5 GiB), the limit is 1073741824"}}, cp.Omissions)
 }
 
 // knownFiles are the files of cache/known.

@@ -40,10 +40,9 @@ type SaveOptions struct {
 	Conversation io.Reader
 	// SkipUnreadable publishes without what could not be read; that is listed.
 	SkipUnreadable bool
-	AllowTorn      bool  // keeps what changes each time it is read, marked and listed
-	MaxFileSize    int64 // in bytes; a longer file fails the save; 0: no limit
-	MaxSize        int64 // of all files together; 0: no limit
+	AllowTorn      bool // keeps what changes each time it is read, marked and listed
 	Files          policy.FilesOptions
+	Settings       policy.Settings // limits, and which ignore files of the workspace count
 	Compression    local.Compression
 	FullScan       bool // read all files, whatever is known of them from the last save
 	Force          bool // also what is refused otherwise: a home directory, the root ...
@@ -59,6 +58,10 @@ type SaveResult struct {
 	Read       int64      `json:"read"`       // bytes of contents that were read: what has not changed since the last save is not
 	Grew       int        `json:"grew"`       // files that were appended to meanwhile, and are as they were at first
 	Torn       int        `json:"torn"`       // files that changed each time they were read and were kept, as was asked for
+	Over       int        `json:"over"`       // files over the limit that were left out, as was asked for
+	// Warnings are lines for the user: rules of ignore files that do not count, a
+	// directory that rules have emptied.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Save stores the workspace as a new checkpoint and makes it the thread's head.
@@ -96,11 +99,11 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		}
 		begin.Parent = parent.ID
 	}
-	rules := files.Encode()
+	rules := files.Record(opt.Settings)
 	var known *capture.Known
 	var knownFile string
-	var aside []string // before the session begins: a repair may set more aside
-	policyHash := cas.Data.Sum(rules).String()
+	var aside []string                                  // before the session begins: a repair may set more aside
+	policyHash := cas.Data.Sum(rules.Encode()).String() // what the ignore files say, each save sees anew
 	if s.dir != "" {
 		if knownFile, err = s.knownPath(workspace, opt.Thread); err != nil {
 			return SaveResult{}, err
@@ -132,7 +135,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	defer end()
 
 	now := s.now()
-	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, MaxFileSize: opt.MaxFileSize, MaxSize: opt.MaxSize}
+	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, Settings: opt.Settings}
 	if opt.Force {
 		if copt.Skip, err = s.skipped(); err != nil {
 			return SaveResult{}, err
@@ -173,7 +176,8 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if rec.ID == "" {
 		rec.ID = newID(now)
 	}
-	if rec.Policy, err = putSmall(ctx, w, rules); err != nil {
+	rules.Ignore = got.Ignore
+	if rec.Policy, err = putSmall(ctx, w, rules.Encode()); err != nil {
 		return SaveResult{}, err
 	}
 	if len(got.Left) > 0 {
@@ -204,7 +208,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	return SaveResult{
 		Checkpoint: cp, Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid,
-		Unreadable: got.Unreadable, Read: got.Read, Grew: got.Grew, Torn: got.Torn,
+		Unreadable: got.Unreadable, Read: got.Read, Grew: got.Grew, Torn: got.Torn, Over: got.Over, Warnings: got.Warnings,
 	}, nil
 }
 

@@ -71,6 +71,8 @@ var exitCodes = []struct {
 	{snapshot.ErrForbidden, exitForbidden},
 	{cas.ErrNoSpace, exitNoSpace},
 	{cas.ErrTooLarge, exitNoSpace},
+	{policy.ErrTooManyRules, exitNoSpace},
+	{policy.ErrTooMuchWork, exitNoSpace},
 	{cas.ErrNotFound, exitCorrupt},
 	{cas.ErrCorrupt, exitCorrupt},
 	{index.ErrCorrupt, exitCorrupt},
@@ -153,6 +155,11 @@ func printable(err error) string {
 			text = strings.ReplaceAll(text, path, q)
 		}
 	}
+	return printableText(text)
+}
+
+// printableText quotes the words of a text that cannot be printed as they are.
+func printableText(text string) string {
 	var b strings.Builder
 	for i, line := range strings.Split(text, "\n") {
 		if i > 0 {

@@ -70,7 +70,7 @@ func restoreOptions(c *cli.Context) (opt snapshot.RestoreOptions, err error) {
 		if err != nil {
 			return opt, err
 		}
-		opt.Include, opt.Exclude = file.Include, file.Exclude
+		opt.Include, opt.Exclude = file.files.Include, file.files.Exclude
 	}
 	opt.Include = append(opt.Include, rules(c, "include")...)
 	opt.Exclude = append(opt.Exclude, rules(c, "exclude")...)
@@ -170,12 +170,12 @@ func reportIncomplete(problems []restore.Problem) {
 			order = append(order, why)
 		}
 		if seen[why] <= few {
-			fmt.Fprintf(os.Stderr, "incomplete: %s: %v\n", quote(p.Path), p.Err)
+			fmt.Fprintf(os.Stderr, "incomplete: %s: %s\n", quote(p.Path), inLine(p.Err.Error()))
 		}
 	}
 	for _, why := range order {
 		if more := seen[why] - few; more > 0 {
-			fmt.Fprintf(os.Stderr, "incomplete: and %d more, which --json lists: %s\n", more, why)
+			fmt.Fprintf(os.Stderr, "incomplete: and %d more, which --json lists: %s\n", more, inLine(why))
 		}
 	}
 }

@@ -51,7 +51,7 @@ func printPlan(c *cli.Context, res snapshot.RestoreResult, plan []restore.Change
 		for _, p := range plan {
 			why := ""
 			if p.Why != "" {
-				why = " (" + p.Why + ")"
+				why = " (" + inLine(p.Why) + ")"
 			}
 			if _, err := fmt.Fprintf(w, "%s %s%s\n", p.Op, quote(p.Path), why); err != nil {
 				return err

@@ -19,7 +19,7 @@ var saveCommand = &cli.Command{
 	Name:      "save",
 	Usage:     "save a directory as a checkpoint and print its id",
 	ArgsUsage: "WORKSPACE",
-	Flags: []cli.Flag{
+	Flags: append([]cli.Flag{
 		&cli.StringFlag{Name: "thread", Usage: "the `THREAD` to save to", EnvVars: []string{"SNAPFS_THREAD"}},
 		&cli.StringFlag{Name: "name", Usage: "a `NAME` for it, unique in the thread"},
 		&cli.StringFlag{Name: "id", Usage: "the checkpoint's `ID`; made from the time if not given"},
@@ -29,18 +29,12 @@ var saveCommand = &cli.Command{
 		&cli.StringSliceFlag{KeepSpace: true, Name: "label", Usage: "a `KEY=VALUE` to find it by (may be repeated)"},
 		&cli.StringFlag{Name: "conversation", Usage: "keep the messages in `FILE`, JSON, with it; - is stdin"},
 		&cli.StringSliceFlag{KeepSpace: true, Name: "artifact", Usage: "`NAME=FILE[;type=MEDIA]` becomes an artifact of the thread (may be repeated)"},
-		includeFlag,
-		excludeFlag,
-		policyFlag,
-		&cli.BoolFlag{Name: "no-default-excludes", Usage: "also what is left out by default (node_modules, .git, .env ...)"},
 		&cli.BoolFlag{Name: "skip-unreadable", Usage: "leave out what cannot be read, and end with exit code 3"},
 		&cli.BoolFlag{Name: "allow-torn", Usage: "keep a file that changes each time it is read, marked as torn, and end with exit code 3"},
-		&cli.StringFlag{Name: "max-file-size", Usage: "fail if a file is longer than `SIZE` (10MiB)"},
-		&cli.StringFlag{Name: "max-size", Usage: "fail if all files together are longer than `SIZE`"},
 		&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
 		&cli.BoolFlag{Name: "full-scan", Usage: "read all files, also those that have not changed since the last save"},
 		&cli.BoolFlag{Name: "force", Usage: "also a home directory, the root of the file system, and what holds the store or a mount (which stay left out)"},
-	},
+	}, policyFlags...),
 	Action: func(c *cli.Context) error {
 		if err := arguments(c, 1, 1); err != nil {
 			return err
@@ -51,22 +45,6 @@ var saveCommand = &cli.Command{
 		}
 		return withStore(true, func(c *cli.Context, store *snapshot.Store) error { return save(c, store, opt) })(c)
 	},
-}
-
-// The flags that choose among entries.
-var (
-	policyFlag  = &cli.StringFlag{Name: "policy", Usage: "a `FILE` of rules for what is saved and restored", EnvVars: []string{"SNAPFS_POLICY"}}
-	includeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "include", Usage: "only what matches the `PATTERN` (gitignore syntax; may be repeated)"}
-	excludeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "exclude", Usage: "not what matches the `PATTERN` (gitignore syntax; may be repeated)"}
-)
-
-// rules makes policy rules of a flag's values.
-func rules(c *cli.Context, flag string) []policy.Rule {
-	var rules []policy.Rule
-	for _, pattern := range c.StringSlice(flag) {
-		rules = append(rules, policy.Rule{Pattern: pattern, Source: "--" + flag})
-	}
-	return rules
 }
 
 // saveOptions reads all that does not need the store.
@@ -90,24 +68,10 @@ func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 	if opt.Compression, err = local.ParseCompression(c.String("compression")); err != nil {
 		return opt, usagef("--compression: %v", err)
 	}
-	if opt.MaxFileSize, err = parseBytes(c.String("max-file-size")); err != nil {
-		return opt, usagef("--max-file-size %w", err)
-	}
-	if opt.MaxSize, err = parseBytes(c.String("max-size")); err != nil {
-		return opt, usagef("--max-size %w", err)
-	}
 	if opt.Labels, err = labels(c); err != nil {
 		return opt, err
 	}
-	if path := c.String("policy"); path != "" {
-		if opt.Files, err = readPolicy(c.Context, path); err != nil {
-			return opt, err
-		}
-	}
-	opt.Files.NoDefaults = opt.Files.NoDefaults || c.Bool("no-default-excludes")
-	opt.Files.Exclude = append(opt.Files.Exclude, rules(c, "exclude")...)
-	opt.Files.Include = append(opt.Files.Include, rules(c, "include")...)
-	if _, err := policy.CompileFiles(opt.Files); err != nil {
+	if opt.Files, opt.Settings, err = readPolicyFlags(c); err != nil {
 		return opt, err
 	}
 	for _, text := range c.StringSlice("artifact") {
@@ -130,10 +94,7 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 	res, err := store.Save(ctx, opt)
 	done()
 	if err != nil {
-		if errors.Is(err, capture.ErrUnsavable) && !errors.Is(err, cas.ErrTooLarge) && snapshot.Hint(err) == "" {
-			err = snapshot.WithHint(err, "--skip-unreadable saves the rest and lists what it left out, --allow-torn keeps what does not hold still; --exclude leaves out what need not be kept")
-		}
-		return err
+		return saveHint(err)
 	}
 	cp := res.Checkpoint
 	summary(c, "saved %s, %s, %s (%s new) to thread %s", plural(cp.Files, "file", "files"), plural(cp.Dirs, "directory", "directories"),
@@ -143,6 +104,12 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 	}
 	if cp.Files == 0 && cp.Dirs == 0 {
 		fmt.Fprintln(os.Stderr, "warning: the checkpoint is empty")
+	}
+	for _, w := range res.Warnings {
+		fmt.Fprintf(os.Stderr, "warning: %s\n", w)
+	}
+	if res.Over > 0 {
+		fmt.Fprintf(os.Stderr, "warning: not saved: %s over the limit; snapfs show %s lists them\n", plural(res.Over, "file", "files"), quote(cp.ID))
 	}
 	if res.Unreadable > 0 {
 		fmt.Fprintf(os.Stderr, "warning: not saved: %s; snapfs show %s lists them\n", plural(res.Unreadable, "unreadable entry", "unreadable entries"), quote(cp.ID))
@@ -154,8 +121,25 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 		fmt.Fprintf(os.Stderr, "warning: torn: %s changed each time; snapfs show %s lists them\n", plural(res.Torn, "file", "files"), quote(cp.ID))
 	}
 	err = printMade(c, "checkpoint", cp.ID, cp)
-	if err == nil && res.Unreadable+res.Torn > 0 {
+	if err == nil && res.Unreadable+res.Torn+res.Over > 0 {
 		err = exit(exitIncomplete)
+	}
+	return err
+}
+
+// saveHint says what to do about a save that failed.
+func saveHint(err error) error {
+	var sizes *capture.SizeError
+	switch {
+	case snapshot.Hint(err) != "":
+	case errors.As(err, &sizes):
+		err = snapshot.WithHint(err, "--exclude PATTERN leaves out what need not be kept, --max-size raises the limit")
+	case errors.Is(err, capture.ErrUnsavable) && errors.Is(err, cas.ErrTooLarge):
+		err = snapshot.WithHint(err, "--exclude PATTERN leaves out what need not be kept, --max-file-size raises the limit; in a policy file, overLimit: skip saves the rest")
+	case errors.Is(err, capture.ErrUnsavable):
+		err = snapshot.WithHint(err, "--skip-unreadable saves the rest and lists what it left out, --allow-torn keeps what does not hold still; --exclude leaves out what need not be kept")
+	case errors.Is(err, policy.ErrTooManyRules), errors.Is(err, policy.ErrTooMuchWork):
+		err = snapshot.WithHint(err, "--exclude the directories with such files; without --gitignore only .snapfsignore files count")
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -69,6 +70,9 @@ func show(c *cli.Context, store *snapshot.Store) error {
 		line("conversation", "yes")
 	}
 	line("tree", "%s", cp.Tree)
+	if rules, err := policy.Decode([]byte(cp.Policy)); err == nil { // a fork of an import may have none
+		line("rules", "%s, %s, %s", plural(len(rules.Files.Exclude), "exclude", "excludes"), plural(len(rules.Files.Include), "include", "includes"), plural(len(rules.Ignore), "ignore file", "ignore files"))
+	}
 	line("left out", "%s", plural(cp.Omitted, "entry", "entries"))
 	if err := tw.Flush(); err != nil {
 		return err

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapfs/snapfs/policy"
+)
+
+// The flags that choose among entries.
+var (
+	includeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "include", Usage: "only what matches the `PATTERN` (gitignore syntax; may be repeated)"}
+	policyFlag  = &cli.StringFlag{Name: "policy", Usage: "a `FILE` of rules for what is saved and restored", EnvVars: []string{"SNAPFS_POLICY"}}
+	excludeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "exclude", Usage: "not what matches the `PATTERN` (gitignore syntax; may be repeated)"}
+)
+
+// policyFlags decide what of a workspace is saved.
+var policyFlags = []cli.Flag{
+	includeFlag,
+	excludeFlag,
+	policyFlag,
+	&cli.BoolFlag{Name: "no-default-excludes", Usage: "also what is left out by default (node_modules, .git, .env ...)"},
+	&cli.BoolFlag{Name: "gitignore", Usage: "not what the workspace's .gitignore files leave out"},
+	&cli.BoolFlag{Name: "exclude-caches", Usage: "of a directory with a CACHEDIR.TAG only that file"},
+	&cli.StringFlag{Name: "max-file-size", Usage: "fail if a file is longer than `SIZE` (10MiB)"},
+	&cli.StringFlag{Name: "max-size", Usage: "fail if all files together are longer than `SIZE`"},
+}
+
+// rules makes policy rules of a flag's values.
+func rules(c *cli.Context, flag string) []policy.Rule {
+	var rules []policy.Rule
+	for _, pattern := range c.StringSlice(flag) {
+		rules = append(rules, policy.Rule{Pattern: pattern, Source: "--" + flag})
+	}
+	return rules
+}
+
+// readPolicyFlags reads the policy file, if there is one, and the flags. The rules of
+// flags come after the file's. A flag's limit comes before the file's, and that before
+// the configuration's.
+func readPolicyFlags(c *cli.Context) (files policy.FilesOptions, settings policy.Settings, err error) {
+	var file filePolicy
+	if path := c.String("policy"); path != "" {
+		if file, err = readPolicy(c.Context, path); err != nil {
+			return files, settings, err
+		}
+	}
+	files, settings = file.files, file.settings
+	files.NoDefaults = files.NoDefaults || c.Bool("no-default-excludes")
+	files.Exclude = append(files.Exclude, rules(c, "exclude")...)
+	files.Include = append(files.Include, rules(c, "include")...)
+	settings.GitIgnore = settings.GitIgnore || c.Bool("gitignore")
+	settings.ExcludeCaches = settings.ExcludeCaches || c.Bool("exclude-caches")
+	for _, limit := range []struct {
+		flag string
+		said bool // by the file
+		to   *int64
+	}{
+		{"max-file-size", file.maxFileSize, &settings.MaxFileSize},
+		{"max-size", file.maxSize, &settings.MaxSize},
+	} {
+		if limit.said && !given(c, limit.flag) {
+			continue
+		}
+		if *limit.to, err = parseBytes(c.String(limit.flag)); err != nil {
+			return files, settings, usagef("--%s %w", limit.flag, err)
+		}
+	}
+	_, err = policy.CompileFiles(files)
+	return files, settings, err
+}
