@@ -10,6 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
@@ -17,7 +19,6 @@ import (
 	"github.com/snapfs/snapfs/restore"
 	"github.com/snapfs/snapfs/snapshot"
 	"github.com/snapfs/snapfs/tree"
-	"golang.org/x/sys/unix"
 )
 
 // The exit codes, the same for every verb but diff's 1 and 2.
