@@ -124,6 +124,11 @@ type Result struct {
 
 // Tree captures the directory dir with w.
 func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, error) {
+	return treeOf(ctx, dir, w, opt, nil)
+}
+
+// treeOf is [Tree], or with a plan [Plan].
+func treeOf(ctx context.Context, dir string, w cas.Writer, opt Options, plan *plan) (Result, error) {
 	root, err := openRoot(dir)
 	if err != nil {
 		return Result{}, fmt.Errorf("open workspace %s: %w", tree.Quote(dir), err)
@@ -131,7 +136,7 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c := newWalker(ctx, cancel, w)
-	c.opt, c.known = opt, opt.Known
+	c.opt, c.known, c.plan = opt, opt.Known, plan
 	return c.run(root, workers())
 }
 
@@ -264,6 +269,7 @@ type walker struct {
 	seen      []byte        // of all workers
 	ignored   []string      // names of the ignore files that count
 	budget    policy.Budget // of these
+	plan      *plan         // nil: files are read and stored
 	sizes     sizes
 	fineTimes func(fd int) bool // [fineTimes], but in tests
 	looked    func(path string) // for tests: after a directory was listed or a file looked at, before it is read

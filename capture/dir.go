@@ -83,7 +83,7 @@ func (w *worker) enter(d *directory, scope policy.Scope) {
 	first := task{dir: d}
 	for i := 0; i < len(d.children); {
 		if d.children[i].kind == unix.DT_DIR {
-			dirs = append(dirs, task{d, i, i + 1})
+			dirs = append(dirs, task{d, d.children[i : i+1]})
 			i++
 			continue
 		}
@@ -91,7 +91,7 @@ func (w *worker) enter(d *directory, scope policy.Scope) {
 		for i < len(d.children) && i < from+stretch && d.children[i].kind != unix.DT_DIR {
 			i++
 		}
-		if t := (task{d, from, i}); first.to == 0 {
+		if t := (task{d, d.children[from:i]}); first.children == nil {
 			first = t
 		} else {
 			files = append(files, t)
@@ -147,6 +147,7 @@ func (w *worker) gone(d *directory) {
 func (w *worker) finish(d *directory) error {
 	kept := 0
 	if len(d.late) > 0 {
+		d.children = slices.Clone(d.children) // somebody may look at a stretch of them still
 		for _, e := range d.late {
 			d.children = append(d.children, *e)
 		}
@@ -166,6 +167,7 @@ func (w *worker) finish(d *directory) error {
 	if err != nil {
 		return fmt.Errorf("directory %s: %w", tree.Quote(d.path), err)
 	}
+	w.plans(d)
 	d.children = nil
 	w.emptied(d, root.Totals.Files)
 	known, found := w.recall(d.fd, &d.st, d.name())

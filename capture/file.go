@@ -81,6 +81,10 @@ func (w *worker) single(d *directory, e *child) {
 		return
 	}
 	f := foundFile{dir: d, e: e, st: st, group: group}
+	if w.plan != nil {
+		w.planFile(&f)
+		return
+	}
 	if w.unchanged(&f) {
 		w.settleFile(&f, true)
 		return

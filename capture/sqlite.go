@@ -130,6 +130,10 @@ func (w *worker) unit(d *directory, u *unit) {
 		w.omit(&w.special, d.pathOf(u.shm), "shared memory of a SQLite database")
 		w.settle(d)
 	}
+	if w.plan != nil {
+		w.planDatabase(d, u)
+		return
+	}
 	w.database(d, u, nil)
 }
 

@@ -352,3 +352,27 @@ func TestDatabaseThatCannotBeRead(t *testing.T) {
 	require.NoError(t, err, "a FIFO is no log")
 	require.Equal(t, []string{"db", "other"}, sortedKeys(m.entries(t, got)))
 }
+
+// TestDatabaseAtTheEnd: the files of a database settle together, after which nothing
+// of their directory may be left to look at.
+func TestDatabaseAtTheEnd(t *testing.T) {
+	ws := t.TempDir()
+	files := map[string]string{"zz": header("1"), "zz-journal": "", "zz-wal": strings.Repeat("w", 100)}
+	for i := range 3*stretch - len(files) - 1 {
+		files[fmt.Sprintf("%03d", i)] = "1"
+	}
+	// Each time one more of its files is beyond the end of a stretch.
+	for i := range 4 {
+		files[fmt.Sprintf("more%d", i)] = "1"
+		write(t, ws, files)
+		settle(t, ws)
+		m := newMemory()
+		first, err := captureAll(t, ws, m)
+		require.NoError(t, err)
+		got, err := captureWith(t, ws, m, 1, func(w *walker) { w.known = known(t, first) })
+		require.NoError(t, err)
+		require.Equal(t, first.Root, got.Root)
+		require.Zero(t, got.Read)
+		require.Len(t, m.entries(t, got), len(files))
+	}
+}

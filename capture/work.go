@@ -12,7 +12,7 @@ import (
 // be listed.
 type task struct {
 	dir      *directory
-	from, to int
+	children []child // which the directory itself may have given up by now: see [worker.children]
 }
 
 // stretch is how many files of one directory make a task.
@@ -53,21 +53,22 @@ func (w *worker) work() {
 
 // do looks at a stretch of children, or lists the root.
 func (w *worker) do(t task) {
-	if t.to == 0 {
+	if t.children == nil {
 		w.enter(t.dir, w.opt.Files.Root().Bounded(&w.budget))
 		return
 	}
 	w.children(t)
 }
 
-// children looks at a stretch of children.
+// children looks at a stretch of children. Those that belong to a database may have
+// settled with it, and if they were the last the directory is a tree already.
 func (w *worker) children(t task) {
 	defer t.dir.release()
-	for i := t.from; i < t.to; i++ {
+	for i := range t.children {
 		if w.ctx.Err() != nil {
 			return // nothing is made of the tree: who waits for it need not know
 		}
-		w.child(t.dir, &t.dir.children[i])
+		w.child(t.dir, &t.children[i])
 	}
 }
 

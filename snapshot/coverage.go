@@ -47,7 +47,7 @@ func (s *Store) coverage(ctx context.Context, rec index.Record) (*restore.Covera
 		dir, _ := path.Split(f.Path)
 		ignore[dir] = append(ignore[dir], f)
 	}
-	foreign, err := s.skipped()
+	foreign, err := skipped(s.dir)
 	if err != nil {
 		return nil, err
 	}

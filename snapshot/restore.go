@@ -69,7 +69,7 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 	}
 	if opt.Mode != restore.New {
 		if !opt.Force {
-			why, err := s.hazard(realPath(dir))
+			why, err := hazard(s.dir, realPath(dir))
 			if err != nil {
 				return RestoreResult{}, err
 			}

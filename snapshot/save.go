@@ -69,7 +69,7 @@ type SaveResult struct {
 // [index.ErrStaleHead] when somebody else published into the thread meanwhile,
 // and with [ErrBusy] while somebody else is saving into it.
 func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
-	workspace, err := s.checkWorkspace(opt.Workspace, opt.Force)
+	workspace, err := checkWorkspace(s.dir, opt.Workspace, opt.Force)
 	if err != nil {
 		return SaveResult{}, err
 	}
@@ -137,18 +137,13 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	now := s.now()
 	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, Settings: opt.Settings}
 	if opt.Force {
-		if copt.Skip, err = s.skipped(); err != nil {
+		if copt.Skip, err = skipped(s.dir); err != nil {
 			return SaveResult{}, err
 		}
 	}
 	got, err := capture.Tree(ctx, workspace, w, copt)
-	if errors.Is(err, capture.ErrUnfinished) {
-		if e := restore.Unfinished(workspace); e != nil {
-			err = unfinishedHint(err, e, opt.Workspace)
-		}
-	}
 	if err != nil {
-		return SaveResult{}, fmt.Errorf("save %s: %w", quoted(workspace), err)
+		return SaveResult{}, saveError(err, workspace, opt.Workspace)
 	}
 	reason := index.Manual
 	switch {
@@ -206,10 +201,28 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if s.dir != "" {
 		s.saveKnown(knownFile, got.Known, cp, policyHash, aside)
 	}
+	res := saveResult(got)
+	res.Checkpoint = cp
+	return res, nil
+}
+
+// saveResult is what a capture counted.
+func saveResult(got capture.Result) SaveResult {
 	return SaveResult{
-		Checkpoint: cp, Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid,
+		Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid,
 		Unreadable: got.Unreadable, Read: got.Read, Grew: got.Grew, Torn: got.Torn, Over: got.Over, Warnings: got.Warnings,
-	}, nil
+	}
+}
+
+// saveError says which workspace could not be captured. given is how the user calls
+// it.
+func saveError(err error, workspace, given string) error {
+	if errors.Is(err, capture.ErrUnfinished) {
+		if e := restore.Unfinished(workspace); e != nil {
+			err = unfinishedHint(err, e, given)
+		}
+	}
+	return fmt.Errorf("save %s: %w", quoted(workspace), err)
 }
 
 // publish stores the record behind all that it refers to, and makes it the head.
@@ -268,11 +281,11 @@ func creator() index.Creator {
 
 // skipped says of a directory why it is not content although it lies in the
 // workspace: the store itself, and what a mount of ours shows. Only a forced
-// save can meet them.
-func (s *Store) skipped() (func(dev, ino uint64) string, error) {
+// save can meet them. dir is the store's; it is empty if there is none.
+func skipped(dir string) (func(dev, ino uint64) string, error) {
 	var store unix.Stat_t
-	if s.dir != "" {
-		if err := unix.Stat(s.dir, &store); err != nil {
+	if dir != "" {
+		if err := unix.Stat(dir, &store); err != nil {
 			return nil, fmt.Errorf("store: %w", err)
 		}
 	}
@@ -286,7 +299,7 @@ func (s *Store) skipped() (func(dev, ino uint64) string, error) {
 	}
 	return func(dev, ino uint64) string {
 		switch {
-		case s.dir != "" && store.Dev == dev && store.Ino == ino:
+		case dir != "" && store.Dev == dev && store.Ino == ino:
 			return "the store"
 		case ours[fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))]:
 			return "a snapfs mount"
@@ -295,8 +308,9 @@ func (s *Store) skipped() (func(dev, ino uint64) string, error) {
 	}, nil
 }
 
-// checkWorkspace returns the workspace's real path, or refuses it.
-func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
+// checkWorkspace returns the workspace's real path, or refuses it. store is the
+// store's directory; it is empty if there is none.
+func checkWorkspace(store, dir string, force bool) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", fmt.Errorf("workspace %s: %w", quoted(dir), err)
@@ -315,7 +329,7 @@ func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 	if force {
 		return real, nil
 	}
-	why, err := s.hazard(real)
+	why, err := hazard(store, real)
 	if err != nil {
 		return "", err
 	}
@@ -326,8 +340,8 @@ func (s *Store) checkWorkspace(dir string, force bool) (string, error) {
 }
 
 // hazard says why a real directory is not likely to be meant as a workspace; "": it may
-// be one.
-func (s *Store) hazard(real string) (why string, err error) {
+// be one. store is the store's directory, or empty.
+func hazard(store, real string) (why string, err error) {
 	if real == "/" {
 		return "is the root of the file system", nil
 	}
@@ -336,15 +350,15 @@ func (s *Store) hazard(real string) (why string, err error) {
 			return "is a home directory", nil
 		}
 	}
-	store := s.dir
 	if store == "" {
 		return "", nil // in memory
 	}
-	if store, err = filepath.EvalSymlinks(store); err != nil {
+	realStore, err := filepath.EvalSymlinks(store)
+	if err != nil {
 		return "", fmt.Errorf("store: %w", err)
 	}
-	if Within(store, real) || Within(real, store) {
-		return "and the store " + quoted(s.dir) + " lie inside one another", nil
+	if Within(realStore, real) || Within(real, realStore) {
+		return "and the store " + quoted(store) + " lie inside one another", nil
 	}
 	mounts, err := Mountpoints()
 	if err != nil {

@@ -123,7 +123,7 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 	res, err := store.Restore(ctx, ref, opt)
 	done()
 	if opt.DryRun && (err == nil || len(plan) > 0) {
-		if perr := printPlan(c, res, plan); err == nil {
+		if perr := printRestorePlan(c, res, plan); err == nil {
 			err = perr
 		}
 		return err

@@ -14,33 +14,33 @@ import (
 	"github.com/snapfs/snapfs/snapshot"
 )
 
-// planDoc is what restore --dry-run prints with --json.
-type planDoc struct {
+// restoreDoc is what restore --dry-run prints with --json.
+type restoreDoc struct {
 	Checkpoint string       `json:"checkpoint"`
 	Create     int64        `json:"create"`
 	Replace    int64        `json:"replace"`
 	Delete     int64        `json:"delete"`
 	Keep       int64        `json:"keep"`
 	Skip       int64        `json:"skip"`
-	Changes    []planChange `json:"changes"`
+	Changes    []restoreStep `json:"changes"`
 }
 
-type planChange struct {
+type restoreStep struct {
 	Op restore.Op `json:"op"`
 	snapshot.Path
 	Why string `json:"why,omitempty"`
 }
 
-// printPlan prints what a restore would do.
-func printPlan(c *cli.Context, res snapshot.RestoreResult, plan []restore.Change) error {
+// printRestorePlan prints what a restore would do.
+func printRestorePlan(c *cli.Context, res snapshot.RestoreResult, plan []restore.Change) error {
 	summary(c, "would create %d, replace %d, delete %d, keep %d, skip %d", res.Created, res.Replaced, res.Deleted, res.Kept, res.Skipped)
 	if c.Bool("json") {
-		doc := planDoc{
+		doc := restoreDoc{
 			Checkpoint: res.Checkpoint.ID, Create: res.Created, Replace: res.Replaced, Delete: res.Deleted, Keep: res.Kept, Skip: res.Skipped,
-			Changes: make([]planChange, len(plan)),
+			Changes: make([]restoreStep, len(plan)),
 		}
 		for i, p := range plan {
-			doc.Changes[i] = planChange{Op: p.Op, Path: snapshot.NewPath(p.Path), Why: p.Why}
+			doc.Changes[i] = restoreStep{Op: p.Op, Path: snapshot.NewPath(p.Path), Why: p.Why}
 		}
 		return printJSON(doc)
 	}

@@ -33,6 +33,8 @@ var saveCommand = &cli.Command{
 		&cli.BoolFlag{Name: "allow-torn", Usage: "keep a file that changes each time it is read, marked as torn, and end with exit code 3"},
 		&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
 		&cli.BoolFlag{Name: "full-scan", Usage: "read all files, also those that have not changed since the last save"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "only print what would be stored (+), left out (-), or stored in part (~), and why"},
+		zeroFlag,
 		&cli.BoolFlag{Name: "force", Usage: "also a home directory, the root of the file system, and what holds the store or a mount (which stay left out)"},
 	}, policyFlags...),
 	Action: func(c *cli.Context) error {
@@ -42,6 +44,12 @@ var saveCommand = &cli.Command{
 		opt, err := saveOptions(c)
 		if err != nil {
 			return err
+		}
+		if c.Bool("dry-run") {
+			return planSave(c, opt)
+		}
+		if c.Bool("z") {
+			return usagef("-z is for --dry-run")
 		}
 		return withStore(true, func(c *cli.Context, store *snapshot.Store) error { return save(c, store, opt) })(c)
 	},
@@ -102,18 +110,7 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 	if left := leftOut(res); left != "" {
 		summary(c, "left out: %s; snapfs show %s lists them", left, quote(cp.ID))
 	}
-	if cp.Files == 0 && cp.Dirs == 0 {
-		fmt.Fprintln(os.Stderr, "warning: the checkpoint is empty")
-	}
-	for _, w := range res.Warnings {
-		fmt.Fprintf(os.Stderr, "warning: %s\n", w)
-	}
-	if res.Over > 0 {
-		fmt.Fprintf(os.Stderr, "warning: not saved: %s over the limit; snapfs show %s lists them\n", plural(res.Over, "file", "files"), quote(cp.ID))
-	}
-	if res.Unreadable > 0 {
-		fmt.Fprintf(os.Stderr, "warning: not saved: %s; snapfs show %s lists them\n", plural(res.Unreadable, "unreadable entry", "unreadable entries"), quote(cp.ID))
-	}
+	warnings(res, cp.Files == 0 && cp.Dirs == 0, fmt.Sprintf("snapfs show %s lists them", quote(cp.ID)))
 	if res.Grew > 0 {
 		summary(c, "%s grew meanwhile: saved as at first; snapfs show %s lists them", plural(res.Grew, "file", "files"), quote(cp.ID))
 	}
@@ -125,6 +122,24 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 		err = exit(exitIncomplete)
 	}
 	return err
+}
+
+// warnings tells what the user should know of a save or of the plan of one. lists
+// says where what is missing is listed.
+func warnings(res snapshot.SaveResult, empty bool, lists string) {
+	warn := func(format string, args ...any) { fmt.Fprintf(os.Stderr, "warning: "+format+"\n", args...) }
+	if empty {
+		warn("the checkpoint is empty")
+	}
+	for _, w := range res.Warnings {
+		warn("%s", w)
+	}
+	if res.Over > 0 {
+		warn("not saved: %s over the limit; %s", plural(res.Over, "file", "files"), lists)
+	}
+	if res.Unreadable > 0 {
+		warn("not saved: %s; %s", plural(res.Unreadable, "unreadable entry", "unreadable entries"), lists)
+	}
 }
 
 // saveHint says what to do about a save that failed.
