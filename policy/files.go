@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 )
 
 // Rule is one pattern in gitignore syntax and where it was written.
@@ -77,6 +78,27 @@ type Decision struct {
 	Rule Rule
 	// Ignored: the rule is one of an ignore file in the workspace.
 	Ignored bool
+}
+
+// Watched returns the same rules, and a function that tells which of them have
+// matched no entry that the result's decisions were about since, excludes first.
+func (f *Files) Watched() (files *Files, unmatched func() []Rule) {
+	exclude, include := *f.exclude, *f.include
+	files = &Files{exclude: &exclude, include: &include}
+	sets := []*ruleSet{&exclude, &include}
+	for _, s := range sets {
+		s.matched = make([]atomic.Bool, len(s.rules))
+	}
+	return files, func() (rules []Rule) {
+		for _, s := range sets {
+			for i := range s.rules {
+				if !s.matched[i].Load() {
+					rules = append(rules, s.rules[i].Rule)
+				}
+			}
+		}
+		return rules
+	}
 }
 
 // Decide decides about the entry at path: relative to the workspace's root,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"sync/atomic"
 )
 
 // ruleSet is a compiled list of rules of which the last match wins.
@@ -22,6 +23,7 @@ type ruleSet struct {
 	byGlob   []int            // floating patterns with any other first component
 	floats   bool             // any floating pattern: a match is possible everywhere
 	loops    bool             // any **, so that positions need pruning
+	matched  []atomic.Bool    // whether a rule ever matched an entry; nil: nobody asks
 }
 
 // rule is a Rule taken apart; its patterns refer to it by number.
@@ -120,8 +122,11 @@ func (w *stepper) advance(at position) {
 	p := &w.set.patterns[at.pattern]
 	last := at.next == len(p.components)-1
 	deep := p.components[at.next].loops()
-	if last && p.rule > w.best && (w.isDir || !w.set.rules[p.rule].dirOnly) {
-		w.best = p.rule
+	if last && (w.isDir || !w.set.rules[p.rule].dirOnly) {
+		w.best = max(w.best, p.rule)
+		if w.set.matched != nil {
+			w.set.matched[p.rule].Store(true)
+		}
 	}
 	if !w.isDir {
 		return

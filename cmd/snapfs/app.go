@@ -61,7 +61,7 @@ func newApp() *cli.App {
 		Commands: commands(program,
 			initCommand, saveCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand,
 			diffCommand, forkCommand, renameCommand, deleteCommand, gcCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand,
-			statsCommand, configCommand, versionCommand, helpCommand,
+			policyCommand, statsCommand, configCommand, versionCommand, helpCommand,
 		),
 		Writer:                    stdout,
 		DisableSliceFlagSeparator: true,

@@ -43,8 +43,9 @@ func (p *linePattern) UnmarshalYAML(node *yaml.Node) error {
 	return node.Decode(&p.pattern)
 }
 
-// readPolicy reads a policy file. The patterns are not checked.
-func readPolicy(ctx context.Context, path string) (filePolicy, error) {
+// readPolicy reads a policy file. The patterns are not checked. Their sources are the
+// line numbers behind source.
+func readPolicy(ctx context.Context, path, source string) (filePolicy, error) {
 	file := policyFile{Version: 1}
 	if err := readYAML(ctx, "policy file", path, &file); err != nil {
 		return filePolicy{}, absent(err)
@@ -56,7 +57,7 @@ func readPolicy(ctx context.Context, path string) (filePolicy, error) {
 	rules := func(patterns []linePattern) []policy.Rule {
 		var rules []policy.Rule
 		for _, p := range patterns {
-			rules = append(rules, policy.Rule{Pattern: p.pattern, Source: fmt.Sprintf("%s:%d", name, p.line)})
+			rules = append(rules, policy.Rule{Pattern: p.pattern, Source: fmt.Sprintf("%s:%d", source, p.line)})
 		}
 		return rules
 	}

@@ -40,7 +40,7 @@ func rules(c *cli.Context, flag string) []policy.Rule {
 func readPolicyFlags(c *cli.Context) (files policy.FilesOptions, settings policy.Settings, err error) {
 	var file filePolicy
 	if path := c.String("policy"); path != "" {
-		if file, err = readPolicy(c.Context, path); err != nil {
+		if file, err = readPolicy(c.Context, path, "policy file "+quote(path)); err != nil {
 			return files, settings, err
 		}
 	}

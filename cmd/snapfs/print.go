@@ -124,6 +124,9 @@ func summary(c *cli.Context, format string, args ...any) {
 	}
 }
 
+// warn prints a warning on stderr.
+func warn(format string, args ...any) { fmt.Fprintf(os.Stderr, "warning: "+format+"\n", args...) }
+
 // table prints rows in columns.
 func table(head string, rows func(row func(format string, args ...any))) error {
 	tw := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)

@@ -127,7 +127,6 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 // warnings tells what the user should know of a save or of the plan of one. lists
 // says where what is missing is listed.
 func warnings(res snapshot.SaveResult, empty bool, lists string) {
-	warn := func(format string, args ...any) { fmt.Fprintf(os.Stderr, "warning: "+format+"\n", args...) }
 	if empty {
 		warn("the checkpoint is empty")
 	}
