@@ -201,7 +201,7 @@ func TestMergeKeepsToItsPolicies(t *testing.T) {
 			_, there := was[p]
 			asked := p == "." && !flags.Restricted() || p != "." && flags.Decide(p, isDir(s)).Keep
 			switch {
-			case ok && (asked || !there):
+			case ok && (asked || !there || was[p].Mode&unix.S_IFMT != c.Mode&unix.S_IFMT):
 				c.First, s.First = "", ""
 				require.Equal(rt, c, s, "%q of the checkpoint", p)
 			default:

@@ -66,7 +66,7 @@ func restoreOptions(c *cli.Context) (opt snapshot.RestoreOptions, err error) {
 		return opt, snapshot.WithHint(usage(fmt.Errorf("--conversation - is no file")), "snapfs conversation REF prints it")
 	}
 	if path := c.String("policy"); path != "" {
-		file, err := readPolicy(c.Context, path)
+		file, err := readPolicy(c.Context, path, "policy file "+quote(path))
 		if err != nil {
 			return opt, err
 		}
