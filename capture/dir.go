@@ -26,6 +26,7 @@ type directory struct {
 	st       unix.Stat_t
 	since    time.Time // all of it was looked at after that
 	scope    policy.Scope
+	narrowed bool // by ignore files here or above
 	children []child
 	late     []*child     // that were not listed: see [worker.adopt]
 	open     atomic.Int32 // tasks that need fd
@@ -67,6 +68,7 @@ func (w *worker) enter(d *directory, scope policy.Scope) {
 	d.open.Store(1)
 	d.left.Store(1)
 	d.since, d.scope = time.Now(), scope
+	d.narrowed = d.parent != nil && d.parent.narrowed
 	if err := w.list(d); err != nil {
 		w.problem(strings.TrimSuffix(d.path, "/"), vanished(err))
 		d.release()
@@ -216,9 +218,11 @@ func (w *worker) list(d *directory) error {
 			}
 			n.kind = kindOf(&st)
 		}
-		if err := w.budget.Err(); err != nil {
-			w.cancel(err)
-			return err
+		if d.narrowed {
+			if err := w.budget.Err(); err != nil {
+				w.cancel(err)
+				return err
+			}
 		}
 		decision, sub := d.scope.Decide(n.name, n.kind == unix.DT_DIR)
 		if !decision.Keep && !decision.Descend {

@@ -94,7 +94,7 @@ func (w *worker) narrow(d *directory, names []dirName) error {
 			w.cancel(err)
 			return err
 		}
-		d.scope = scope
+		d.scope, d.narrowed = scope, true
 		w.mu.Lock()
 		w.ignoreFiles = append(w.ignoreFiles, policy.IgnoreFile{Path: path, Hash: cas.Data.Sum(content)})
 		w.mu.Unlock()
