@@ -269,6 +269,9 @@ func TestCase10PatternsOfSeveralParts(t *testing.T) {
 	write(t, ws, map[string]string{
 		".cache/foo/1/node_modules/z": "", ".cache/foo/1/big/z": "", ".cache/foo/1/2/big/z": "", ".cache/keep/y": "", "a/node_modules/x/i.js": "", "a/b": "", "dist/d": "", "dist/e/f": "", "locked/x": "",
 	})
+	locked := filepath.Join(ws, "locked") // a save as an ordinary user must not even try
+	require.NoError(t, os.Chmod(locked, 0))
+	t.Cleanup(func() { require.NoError(t, os.Chmod(locked, 0o755)) })
 	for _, tt := range []struct {
 		exclude []string
 		want    []string

@@ -91,6 +91,9 @@ func show(t *testing.T, s *Store, wanted []frozenCheckpoint) (all frozen) {
 			one := frozenCheckpoint{Contents: map[string]string{}}
 			one.Shown, err = s.Show(ctx, cp.ID)
 			require.NoError(t, err)
+			rules, err := policy.Decode([]byte(one.Shown.Policy))
+			require.NoError(t, err)
+			require.NotEmpty(t, rules.Files.Exclude)
 			one.Artifacts, err = s.Artifacts(ctx, cp.ID)
 			require.NoError(t, err)
 			for _, a := range one.Artifacts {
