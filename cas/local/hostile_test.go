@@ -59,12 +59,12 @@ func TestBombs(t *testing.T) {
 		most    int64
 	}{
 		"60 MiB":                  {zeros, 1 << 20},
-		"60 MiB, not said":        {bomb(t, 60<<20), notSaid},
-		"4 GiB, not said":         {bomb(t, 4<<30), notSaid},
+		"32 MiB, not said":        {bomb(t, 32<<20), notSaid},
+		"128 MiB, not said":       {bomb(t, 128<<20), notSaid},
 		"two frames":              {append(slices.Clone(enc.EncodeAll(make([]byte, 1<<10), nil)), zeros...), notSaid},
 		"64 frames":               {bytes.Repeat(zeros, 64), notSaid},
 		"a window of two TiB":     {frame(0, 0xff), 1 << 20},
-		"a window of half a GiB":  {bomb(t, 4<<20, zstd.WithWindowSize(zstd.MaxWindowSize)), notSaid},
+		"a window of 64 MiB":      {bomb(t, 4<<20, zstd.WithWindowSize(64<<20)), notSaid},
 		"a length of 2^64 - 1":    {frame(0xe0, bytes.Repeat([]byte{0xff}, 8)...), 1 << 20},
 		"a dictionary":            {frame(0x23, 1, 2, 3, 4, 0), 1 << 20},
 		"a skippable frame":       {[]byte("\x50\x2a\x4d\x18\xff\xff\xff\xff"), 1 << 20},
