@@ -254,11 +254,16 @@ func TestHostileCheckpoints(t *testing.T) {
 			e.Hash, e.Size = c.object(cas.Files, cas.List, []byte("SFCL\x01\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00\x00"+chunks)), 2<<20
 		}), "cat restore gc verify"}
 	}
-	tests["a million chunks"] = test{file(func(c *crafter, e *tree.Entry) {
+	chunks := 50_000
+	if os.Getenv("SNAPFS_LARGE") == "1" {
+		chunks = 1_000_000
+	}
+	tests["very many chunks"] = test{file(func(c *crafter, e *tree.Entry) {
 		one := cas.Chunk{Len: 4, Hash: c.object(cas.Files, cas.Data, []byte("1234"))}
-		data, err := cas.EncodeList(slices.Repeat([]cas.Chunk{one}, 1_000_000))
+		two := cas.Chunk{Len: 60, Hash: c.object(cas.Files, cas.Data, bytes.Repeat([]byte("5"), 60))}
+		data, err := cas.EncodeList(slices.Repeat([]cas.Chunk{one, two}, chunks/2))
 		require.NoError(c.t, err)
-		e.Hash, e.Size = c.object(cas.Files, cas.List, data), 4_000_000
+		e.Hash, e.Size = c.object(cas.Files, cas.List, data), 32*uint64(chunks)
 	}), ""}
 	sub := func(h func(c *crafter) cas.Hash) func(c *crafter, rec *index.Record) {
 		return func(c *crafter, rec *index.Record) {
@@ -322,7 +327,7 @@ func TestHostileCheckpoints(t *testing.T) {
 			defer s.Close()
 			craft(t, s, "plain", func(*crafter, *index.Record) {})
 			craft(t, s, "bad", test.craft)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			for name, read := range readers {
 				target := filepath.Join(t.TempDir(), "target")

@@ -97,11 +97,11 @@ func TestManyChunks(t *testing.T) {
 	defer s.Close()
 	craft(t, s, "lists", func(c *crafter, rec *index.Record) {
 		list := func(name string, h cas.Hash) tree.Entry {
-			data, err := cas.EncodeList(slices.Repeat([]cas.Chunk{{Len: 7, Hash: h}}, 200_000))
+			data, err := cas.EncodeList(slices.Repeat([]cas.Chunk{{Len: 20, Hash: h}}, 70_000))
 			require.NoError(t, err)
 			return tree.Entry{Name: name, Kind: tree.File, Mode: 0o644, Hash: c.object(cas.Files, cas.List, data), Size: 1_400_000}
 		}
-		root, totals := c.dir("", nil, list("a", c.file("", "content").Hash), list("b", cas.Hash{1}))
+		root, totals := c.dir("", nil, list("a", c.file("", "content of 20 bytes.").Hash), list("b", cas.Hash{1}))
 		rooted(rec, root, totals)
 	})
 	asked := &askedHolder{Holder: s.holder}

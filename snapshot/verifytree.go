@@ -191,7 +191,7 @@ type linkList struct {
 
 // comparedChanges is how many changes of a tree are looked at before all hard links
 // are: two trees of few objects can differ in more paths than anybody can count.
-const comparedChanges = 1 << 18
+const comparedChanges = 1 << 16
 
 var errLong = errors.New("the trees differ too much")
 
