@@ -61,10 +61,6 @@ func exchange(paths func() []string, links, outside string) (done func() (times 
 				continue
 			}
 			path := all[rand.IntN(len(all))]
-			// What it put there itself must not lead it out.
-			if above, err := filepath.EvalSymlinks(filepath.Dir(path)); err != nil || above != filepath.Dir(path) {
-				continue
-			}
 			link := filepath.Join(links, fmt.Sprint(i))
 			to := outside
 			if rand.IntN(4) == 0 {
@@ -225,7 +221,7 @@ func TestSwappedLive(t *testing.T) {
 		} else {
 			ended++
 		}
-		require.Equal(t, before, allStats(t, outside), "%v", err)
+		requireSame(t, before, allStats(t, outside))
 		require.NoError(t, os.RemoveAll(here))
 		require.NoError(t, os.RemoveAll(links))
 		require.NoError(t, os.Mkdir(links, 0o755))
