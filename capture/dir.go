@@ -206,7 +206,7 @@ func (w *worker) list(d *directory) error {
 			w.problem(strings.TrimSuffix(d.path, "/"), ErrUnfinished)
 			continue
 		}
-		if cache && n.name != cacheTag {
+		if cache && n.name != CacheTag {
 			cached = true
 			continue
 		}
@@ -249,7 +249,7 @@ func (w *worker) list(d *directory) error {
 		d.children = append(d.children, child{entry: tree.Entry{Name: n.name}, kind: n.kind, sub: sub, keep: decision.Keep})
 	}
 	if cached {
-		w.omit(&w.excluded, cmp.Or(strings.TrimSuffix(d.path, "/"), "."), "a cache directory: all but its "+cacheTag)
+		w.omit(&w.excluded, cmp.Or(strings.TrimSuffix(d.path, "/"), "."), "a cache directory: all but its "+CacheTag)
 	}
 	findUnits(d.children)
 	return nil

@@ -114,7 +114,7 @@ func (x *explainer) enter(name string, isDir bool) (more bool, err error) {
 		}
 	}
 	path := d.path + name
-	if d.fd != nil && x.opt.Settings.ExcludeCaches && name != cacheTag && d.fd.isCache(d.fd.some(cacheTag)) {
+	if d.fd != nil && x.opt.Settings.ExcludeCaches && name != CacheTag && d.fd.isCache(d.fd.some(CacheTag)) {
 		x.Why = tree.Quote(d.pathOrDot()) + " is a cache directory"
 	}
 	x.Path, x.Kind, x.Size = path, "", 0

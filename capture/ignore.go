@@ -166,22 +166,22 @@ func (d *dirFD) readIgnore(entry dirName) (content []byte, is bool, err error) {
 	return nil, false, errChanging
 }
 
-// A cache directory is told by a file of this name that begins so
-// (bford.info/cachedir).
+// CacheTag is the name of the file that tells a cache directory, when it begins with the
+// signature (bford.info/cachedir).
 const (
-	cacheTag       = "CACHEDIR.TAG"
+	CacheTag       = "CACHEDIR.TAG"
 	cacheSignature = "Signature: 8a477f597d28d172789f06886806bc55"
 )
 
 // isCache reports whether the names of a directory are a cache's. A tag that cannot be
 // read tags nothing: it is a problem of its own when its turn comes.
 func (d *dirFD) isCache(names []dirName) bool {
-	entry, found := findName(names, cacheTag)
+	entry, found := findName(names, CacheTag)
 	if !found {
 		return false
 	}
 	if entry.kind == unix.DT_UNKNOWN {
-		st, err := d.look(cacheTag)
+		st, err := d.look(CacheTag)
 		if err != nil {
 			return false
 		}
@@ -190,7 +190,7 @@ func (d *dirFD) isCache(names []dirName) bool {
 	if entry.kind != unix.DT_REG {
 		return false
 	}
-	fd, err := d.open(cacheTag, 0)
+	fd, err := d.open(CacheTag, 0)
 	if err != nil {
 		return false
 	}

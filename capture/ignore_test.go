@@ -104,9 +104,9 @@ func TestIgnoreFiles(t *testing.T) {
 	}
 }
 
-// TestCase44IgnoreFileLiftsNothing: whatever an agent writes into the workspace's
+// TestIgnoreFileLiftsNothing: whatever an agent writes into the workspace's
 // ignore files, what the policy leaves out stays out.
-func TestCase44IgnoreFileLiftsNothing(t *testing.T) {
+func TestIgnoreFileLiftsNothing(t *testing.T) {
 	ws := t.TempDir()
 	lift := "!.env\n!/.env\n!**/.env\n!*\n!node_modules/\n!node_modules/**\n!.ssh/\n"
 	write(t, ws, map[string]string{
@@ -233,7 +233,7 @@ func TestCacheDirectories(t *testing.T) {
 		"no/CACHEDIR.TAG": "Signature: 8a477f597d28d172789f06886806bc5", "no/a": "", "deep/CACHEDIR.TAG/": "", "deep/a": "", "link/a": "", "x": "",
 		"out/CACHEDIR.TAG": tag, "out/a": "",
 	})
-	require.NoError(t, os.Symlink("../cache/CACHEDIR.TAG", filepath.Join(ws, "link", cacheTag)))
+	require.NoError(t, os.Symlink("../cache/CACHEDIR.TAG", filepath.Join(ws, "link", CacheTag)))
 	m := newMemory()
 	opt := Options{Files: rules(t, "/out/CACHEDIR.TAG"), Settings: policy.Settings{ExcludeCaches: true}}
 	got, err := Tree(t.Context(), ws, m, opt)
@@ -254,17 +254,17 @@ func TestCacheDirectories(t *testing.T) {
 	require.Contains(t, m.entries(t, got), "cache/b/c", "only when asked for")
 
 	root := t.TempDir()
-	write(t, root, map[string]string{cacheTag: tag, "a": ""})
+	write(t, root, map[string]string{CacheTag: tag, "a": ""})
 	opt.Settings.ExcludeCaches = true
 	got, err = Tree(t.Context(), root, m, opt)
 	require.NoError(t, err)
-	require.Equal(t, []string{cacheTag}, sortedKeys(m.entries(t, got)))
+	require.Equal(t, []string{CacheTag}, sortedKeys(m.entries(t, got)))
 	require.Contains(t, omissions(got), ".")
 }
 
-// TestCase10PatternsOfSeveralParts: a pattern with several parts takes what it
+// TestPatternsOfSeveralParts: a pattern with several parts takes what it
 // matches, and never the directory that its first part names.
-func TestCase10PatternsOfSeveralParts(t *testing.T) {
+func TestPatternsOfSeveralParts(t *testing.T) {
 	ws := t.TempDir()
 	write(t, ws, map[string]string{
 		".cache/foo/1/node_modules/z": "", ".cache/foo/1/big/z": "", ".cache/foo/1/2/big/z": "", ".cache/keep/y": "", "a/node_modules/x/i.js": "", "a/b": "", "dist/d": "", "dist/e/f": "", "locked/x": "",

@@ -50,8 +50,8 @@ const (
 // the log.
 const walHeader = 32
 
-// isDatabase reports whether a file that begins with head is a SQLite database.
-func isDatabase(head []byte) bool {
+// IsDatabase reports whether a file that begins with head is a SQLite database.
+func IsDatabase(head []byte) bool {
 	const magic = "SQLite format 3\x00"
 	return len(head) >= len(magic) && string(head[:len(magic)]) == magic
 }
@@ -159,7 +159,7 @@ func (w *worker) opensDatabase(d *directory, u *unit) bool {
 	}
 	defer unix.Close(fd)
 	head := readAt(fd, 0, headBytes, nil)
-	return isDatabase(head) || len(head) == 0 && (u.wal != nil || u.journal != nil)
+	return IsDatabase(head) || len(head) == 0 && (u.wal != nil || u.journal != nil)
 }
 
 // accompanied reports whether a database that seemed to be alone has other files

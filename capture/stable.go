@@ -158,7 +158,7 @@ func (w *worker) readOnce(f *foundFile, again bool, read func(fd int, size int64
 	if f.xattrs, err = w.xattrs(fd); err != nil {
 		return false, err
 	}
-	database := isDatabase(got.head)
+	database := IsDatabase(got.head)
 	accompanied := database && w.accompanied(f)
 	if err := unix.Fstat(fd, &f.st); err != nil {
 		return false, err

@@ -4,27 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
 
-// narrow adds the ignore files of a directory to what covers it.
-func (p *planner) narrow(path string, c coverage) (coverage, error) {
-	if p.opt.Coverage == nil || p.opt.Coverage.Narrow == nil || !c.known {
-		return c, nil
+// narrow adds what holds in a directory alone to what covers it: its ignore files, and
+// that it may be a cache.
+func (p *planner) narrow(path string, c coverage, isCache bool) (coverage, error) {
+	of := p.opt.Coverage
+	switch {
+	case of == nil || c.none != "":
+	case of.Caches && isCache:
+		c.none = "it is in a cache directory"
+	case of.Narrow != nil:
+		scope, known, err := of.Narrow(path, c.scope)
+		if err != nil {
+			return c, err
+		}
+		if c.scope = scope; !known {
+			c.none = "what ignore files said about it is not known"
+		}
 	}
-	var err error
-	c.scope, c.known, err = p.opt.Coverage.Narrow(path, c.scope)
-	return c, err
+	return c, nil
 }
 
 // down is the coverage of a directory of the checkpoint.
 func (p *planner) down(c coverage, name string) coverage {
-	if c.known && p.opt.Coverage != nil && p.opt.Coverage.Files != nil {
+	if c.none == "" && p.opt.Coverage != nil && p.opt.Coverage.Files != nil {
 		_, c.scope = c.scope.Decide(name, true)
 	}
 	return c
@@ -45,7 +57,7 @@ func (p *planner) guarded(at, name string, st *unix.Stat_t, do policy.Scope, cov
 	g.do, g.cover = below, cover
 	covered := policy.Decision{Keep: true, Descend: true}
 	c := p.opt.Coverage
-	if c != nil && c.Files != nil && cover.known {
+	if c != nil && c.Files != nil && cover.none == "" {
 		covered, g.cover.scope = cover.scope.Decide(name, isDir)
 	}
 	omitted := ""
@@ -59,8 +71,8 @@ func (p *planner) guarded(at, name string, st *unix.Stat_t, do policy.Scope, cov
 		g.why = excludedBy(mine.Rule)
 	case !mine.Keep && !mine.Descend:
 		g.why = "not included"
-	case !cover.known:
-		g.why = "what ignore files said about it is not known"
+	case cover.none != "":
+		g.why = "not saved: " + cover.none
 	case !covered.Keep && covered.Rule.Pattern != "":
 		g.why = "not saved: " + excludedBy(covered.Rule)
 	case !covered.Keep && !covered.Descend:
@@ -91,6 +103,11 @@ func (p *planner) extra(fd int, d *planDir, path string, it *item, do policy.Sco
 		return nil
 	}
 	if p.opt.Mode != Mirror {
+		if p.staleLog(fd, d, it) {
+			p.note(Delete, path+it.name, "the log of a database that is replaced")
+			d.remove = append(d.remove, it.name)
+			return nil
+		}
 		p.note(Keep, path+it.name, "not in the checkpoint")
 		return nil
 	}
@@ -104,6 +121,28 @@ func (p *planner) extra(fd int, d *planDir, path string, it *item, do policy.Sco
 		d.dirs[it.name] = below
 	}
 	return nil
+}
+
+// staleLog reports whether a live file is the log of an SQLite database that is to be
+// replaced: SQLite would apply it to the database that comes in its place, and ruin it.
+// The database comes before it in the order of names.
+func (p *planner) staleLog(dir int, d *planDir, it *item) bool {
+	base, isLog := strings.CutSuffix(it.name, "-wal")
+	if !isLog {
+		base, isLog = strings.CutSuffix(it.name, "-journal")
+	}
+	if where, replaced := d.write[base]; !isLog || !replaced || where != taken || !isKind(it.st, tree.File) {
+		return false
+	}
+	fd, err := ignoringEINTR(func() (int, error) {
+		return unix.Openat(dir, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var head []byte
+	return readAt(fd, &head, 16, 0) && capture.IsDatabase(head)
 }
 
 // removal plans the deletion of a live entry with all below it, as far as that may go.
@@ -158,7 +197,7 @@ func (p *planner) each(fd int, at, name string, st *unix.Stat_t, cover coverage,
 	if err != nil {
 		return nil, fmt.Errorf("look at %s in the target: %w", tree.Quote(at), err)
 	}
-	if cover, err = p.narrow(at+"/", cover); err != nil {
+	if cover, err = p.narrow(at+"/", cover, slices.Contains(names, capture.CacheTag)); err != nil {
 		return nil, err
 	}
 	d := &planDir{dev: st.Dev, ino: st.Ino, dirs: map[string]*planDir{}}

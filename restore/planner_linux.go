@@ -40,10 +40,10 @@ type planner struct {
 // maxPlan is how many changes can be listed.
 const maxPlan = 1 << 22
 
-// coverage is how far a checkpoint's policy covers a directory.
+// coverage is how far a checkpoint's policy covers what is in a directory.
 type coverage struct {
 	scope policy.Scope
-	known bool
+	none  string // why it covers nothing there; "": it does
 }
 
 // plan compares what is in root, which is nil when nothing is there, with the source.
@@ -62,7 +62,7 @@ func (w *writer) plan(root *target, src Source, opt Options) (*planner, *planDir
 	p.dev = st.Dev
 	p.folds = root.folds()
 	p.linked = p.linkedGroups()
-	whole := coverage{known: true}
+	whole := coverage{}
 	if c := opt.Coverage; c != nil && c.Files != nil {
 		whole.scope = c.Files.Root()
 	}
@@ -144,12 +144,12 @@ func (p *planner) both(fd int, path string, e *tree.Entry, st *unix.Stat_t, do p
 			p.note(Keep, path, "")
 		}
 	}
-	cover, err := p.narrow(path, cover)
+	items, err := p.items(fd, path, e.Hash)
 	if err != nil {
 		return nil, err
 	}
-	items, err := p.items(fd, path, e.Hash)
-	if err != nil {
+	isCache := slices.ContainsFunc(items, func(it item) bool { return it.name == capture.CacheTag })
+	if cover, err = p.narrow(path, cover, isCache); err != nil {
 		return nil, err
 	}
 	if err := p.compare(fd, items); err != nil {

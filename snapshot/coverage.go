@@ -53,6 +53,7 @@ func (s *Store) coverage(ctx context.Context, rec index.Record) (*restore.Covera
 	}
 	return &restore.Coverage{
 		Files:   files,
+		Caches:  saved.Settings.ExcludeCaches,
 		Foreign: foreign,
 		Omitted: func(path string) string { return omitted[path] },
 		Narrow: func(dir string, scope policy.Scope) (policy.Scope, bool, error) {

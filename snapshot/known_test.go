@@ -141,9 +141,9 @@ func TestKnownIsPruned(t *testing.T) {
 	require.NotEqual(t, old, now)
 }
 
-// TestCase13BigOutput: gigabytes that nobody has touched are not read again, and a limit
+// TestBigOutput: gigabytes that nobody has touched are not read again, and a limit
 // names them.
-func TestCase13BigOutput(t *testing.T) {
+func TestBigOutput(t *testing.T) {
 	s := newStore(t)
 	ws := filepath.Join(t.TempDir(), "ws")
 	noiseFile(t, ws+"/src", 1, 1000)

@@ -16,12 +16,12 @@ import (
 
 // restoreDoc is what restore --dry-run prints with --json.
 type restoreDoc struct {
-	Checkpoint string       `json:"checkpoint"`
-	Create     int64        `json:"create"`
-	Replace    int64        `json:"replace"`
-	Delete     int64        `json:"delete"`
-	Keep       int64        `json:"keep"`
-	Skip       int64        `json:"skip"`
+	Checkpoint string        `json:"checkpoint"`
+	Create     int64         `json:"create"`
+	Replace    int64         `json:"replace"`
+	Delete     int64         `json:"delete"`
+	Keep       int64         `json:"keep"`
+	Skip       int64         `json:"skip"`
 	Changes    []restoreStep `json:"changes"`
 }
 
