@@ -62,7 +62,16 @@ func give(t *testing.T, dir string) {
 		}
 		return os.Lchown(path, nobody, nobody)
 	}))
-	require.NoError(t, os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755)) // made by and for the test
+	letIn(t, filepath.Dir(dir))
+}
+
+// letIn lets everybody enter a directory of the test's and those of the test's that it
+// is in.
+func letIn(t *testing.T, dir string) {
+	t.Helper()
+	for own := filepath.Clean(os.TempDir()) + "/"; strings.HasPrefix(dir, own); dir = filepath.Dir(dir) {
+		require.NoError(t, os.Chmod(dir, 0o755))
+	}
 }
 
 // mountAsNobody gives a store to the ordinary user, who mounts it.
