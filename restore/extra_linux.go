@@ -85,11 +85,29 @@ func (p *planner) guarded(at, name string, st *unix.Stat_t, do policy.Scope, cov
 	return g
 }
 
-// untouchable says why nothing may be deleted in a live directory, whoever asks; "":
-// it may.
-func (p *planner) untouchable(st *unix.Stat_t) string {
-	if st.Dev != p.dev {
-		return "another file system is mounted there"
+// mounted is why what is mounted in the target is left alone.
+const mounted = "another file system is mounted there"
+
+// mountOf tells the mount that an entry of the open directory dir lies on, or with no
+// name the directory. Where the kernel does not number them, a device is as good for
+// directories; of an overlayfs, files have devices of their own.
+func mountOf(dir int, name string, st *unix.Stat_t) uint64 {
+	var x unix.Statx_t
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+	if name == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	if err := unix.Statx(dir, name, flags, unix.STATX_MNT_ID, &x); err != nil || x.Mask&unix.STATX_MNT_ID == 0 {
+		return st.Dev
+	}
+	return x.Mnt_id
+}
+
+// untouchable says why a live entry may not be deleted or replaced, whoever asks; "": it
+// may.
+func (p *planner) untouchable(dir int, name string, st *unix.Stat_t) string {
+	if mountOf(dir, name, st) != p.mount {
+		return mounted
 	}
 	if c := p.opt.Coverage; c != nil && c.Foreign != nil && isKind(st, tree.Dir) {
 		return c.Foreign(st.Dev, st.Ino)
@@ -148,7 +166,7 @@ func (p *planner) staleLog(dir int, d *planDir, it *item) bool {
 // removal plans the deletion of a live entry with all below it, as far as that may go.
 func (p *planner) removal(fd int, path, name string, st *unix.Stat_t, do policy.Scope, cover coverage) (gone bool, below *planDir, err error) {
 	at := path + name
-	if why := p.untouchable(st); why != "" {
+	if why := p.untouchable(fd, name, st); why != "" {
 		p.note(Keep, at, why)
 		return false, nil, nil
 	}
@@ -249,7 +267,7 @@ func (p *planner) swap(fd int, d *planDir, at string, it *item, keep bool, do, s
 // clear plans the deletion of a live entry, and of all that is in it, where the
 // checkpoint has something else. What a mirror would not delete stands in the way.
 func (p *planner) clear(fd int, at, name string, st *unix.Stat_t, do policy.Scope, cover coverage) error {
-	if why := p.untouchable(st); why != "" {
+	if why := p.untouchable(fd, name, st); why != "" {
 		p.foreign = append(p.foreign, Problem{Path: strings.Clone(at), Err: errors.New(why)})
 		return nil
 	}

@@ -146,6 +146,26 @@ func (t *target) mark(m marker, shown string) (*lock, error) {
 	return &lock{marker: m, fd: fd, begun: st.Mtim}, nil
 }
 
+// replace puts another marker in the place of l, which is that of a restore into the live
+// directory t that goes on as another one. It is written in the restore's own directory.
+func (l *lock) replace(t, aside *target, m marker) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	fd, err := aside.createMarker(append(data, '\n'))
+	if err != nil {
+		return cas.NoSpace(err)
+	}
+	if err := errors.Join(unix.Renameat(aside.fd, capture.Marker, t.fd, capture.Marker), unix.Fsync(t.fd)); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	l.release()
+	l.marker, l.fd = m, fd
+	return nil
+}
+
 // linkMarker makes a marker that is there with its whole content or not at all.
 func (t *target) linkMarker(data []byte) (fd int, err error) {
 	fd, err = unix.Openat(t.fd, ".", unix.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)

@@ -52,8 +52,9 @@ func (w *writer) merge(root *target, l *lock, m marker, src Source, dir string, 
 	if err := unix.Fstat(root.fd, &before); err != nil {
 		return Result{}, err
 	}
+	m.Merge = p.opt.Mode.String()
 	if l == nil {
-		m.Merge, m.Aside = p.opt.Mode.String(), stagePrefix+rand.Text()
+		m.Aside = stagePrefix + rand.Text()
 		if before.Mode&0o300 != 0o300 && own(root.fd, &before) { // its own owner must not write to it
 			w.step()
 			if err := unix.Fchmod(root.fd, before.Mode&0o7777|0o700); err != nil {
@@ -80,13 +81,17 @@ func (w *writer) merge(root *target, l *lock, m marker, src Source, dir string, 
 		}
 	}
 	root.stage = m.Aside
-	aside, err := w.prepare(root, src, p, plan)
+	aside, err := w.prepare(root, l, m, src, p, plan)
+	defer aside.close()
+	if err != nil && l != nil {
+		return Result{}, errors.Join(err, aside.drop(root))
+	}
 	if err != nil {
 		err = errors.Join(err, aside.drop(root), unix.Unlinkat(root.fd, capture.Marker, 0))
 		_ = setTime(root.fd, "", &tree.Entry{MtimeSec: before.Mtim.Sec, MtimeNsec: uint32(before.Mtim.Nsec)})
 		return Result{}, err
 	}
-	defer aside.close()
+	w.ctx = context.WithoutCancel(w.ctx) // what has begun to change comes to its end
 	if err := w.apply(root, aside, plan); err != nil {
 		return Result{}, &PartialError{Dir: shown, Err: err}
 	}
@@ -123,7 +128,8 @@ type aside struct {
 }
 
 // prepare makes all that is new, in a directory of its own inside the target.
-func (w *writer) prepare(root *target, src Source, p *planner, plan *planDir) (*aside, error) {
+// It leaves a marker that says what this restore makes, also where there was another's.
+func (w *writer) prepare(root *target, l *lock, m marker, src Source, p *planner, plan *planDir) (*aside, error) {
 	a := &aside{name: root.stage, bin: -1}
 	open := func(in *target, name string) (*target, error) {
 		w.step()
@@ -144,6 +150,12 @@ func (w *writer) prepare(root *target, src Source, p *planner, plan *planDir) (*
 	var err error
 	if a.dir, err = open(root, a.name); err != nil {
 		return a, fmt.Errorf("restore beside the target's content: %w", err)
+	}
+	if l != nil && (l.Restore != m.Restore || l.Merge != m.Merge) {
+		w.step()
+		if err := l.replace(root, a.dir, m); err != nil {
+			return a, err
+		}
 	}
 	trash, err := open(a.dir, trashName)
 	if err != nil {
@@ -294,8 +306,11 @@ func (w *writer) moveAway(dir int, name string, a *aside) error {
 			}
 		}
 	}
-	if errors.Is(err, unix.ENOENT) {
+	switch {
+	case errors.Is(err, unix.ENOENT):
 		return nil
+	case errors.Is(err, unix.EXDEV): // an overlayfs does not rename directories of its lower layers
+		return removeTree(filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir), name))
 	}
 	return err
 }

@@ -24,7 +24,7 @@ type planner struct {
 	*writer
 	opt    Options
 	root   *target // nil: nothing is there
-	dev    uint64  // of the target
+	mount  uint64  // that the target lies on
 	folds  bool    // its file system takes names for one that differ in case
 	counts Result
 	list   []Change // only if somebody wants it
@@ -59,7 +59,7 @@ func (w *writer) plan(root *target, src Source, opt Options) (*planner, *planDir
 	if err := unix.Fstat(root.fd, &st); err != nil {
 		return nil, nil, fmt.Errorf("look at the target: %w", err)
 	}
-	p.dev = st.Dev
+	p.mount = mountOf(root.fd, "", &st)
 	p.folds = root.folds()
 	p.linked = p.linkedGroups()
 	whole := coverage{}
@@ -175,8 +175,8 @@ func (p *planner) both(fd int, path string, e *tree.Entry, st *unix.Stat_t, do p
 	if d.empty() && d.entry == nil {
 		return nil, nil
 	}
-	if p.dev != st.Dev {
-		p.foreign = append(p.foreign, Problem{Path: shown(path), Err: errors.New("another file system is mounted there")})
+	if p.mount != mountOf(fd, "", st) {
+		p.foreign = append(p.foreign, Problem{Path: shown(path), Err: errors.New(mounted)})
 	}
 	return d, nil
 }
@@ -371,6 +371,9 @@ func (p *planner) entry(fd int, d *planDir, path string, it *item, do policy.Sco
 		return p.right(d, at, it, linkDiffers(p.owners, it.st, e))
 	}
 	if !it.same {
+		if why := p.untouchable(fd, e.Name, it.st); why != "" {
+			p.foreign = append(p.foreign, Problem{Path: strings.Clone(at), Err: errors.New(why)})
+		}
 		p.note(Replace, at, "its content")
 		p.makes(d, e, taken)
 		return nil

@@ -99,8 +99,8 @@ func (r *Result) of(op Op) *int64 {
 // [cas.ErrNotFound] or [cas.ErrCorrupt] when the store lacks or lost content; then the
 // target is as it was, but for one that was resumed: it is as it was before the first
 // restore. [Overlay] and [Mirror] also take a live directory: see merge.
-func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir string, opt Options) (Result, error) {
-	dir, err := filepath.Abs(dir)
+func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir string, opt Options) (res Result, err error) {
+	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return Result{}, err
 	}
@@ -117,6 +117,14 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	if root != nil {
 		defer root.close()
 		defer l.release()
+	}
+	if live && l != nil { // an earlier one may have changed something
+		defer func() {
+			var partial *PartialError
+			if err != nil && !errors.As(err, &partial) {
+				err = &PartialError{Dir: tree.Quote(dir), Err: err}
+			}
+		}()
 	}
 	links := &linkGroups{}
 	if !opt.NoHardlinks {
@@ -162,7 +170,6 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	case live:
 		return w.merge(root, l, m, src, dir, p, all.plan)
 	}
-	var res Result
 	if root != nil {
 		res, err = w.inPlace(root, l, m, src, dir, opt)
 	} else {

@@ -386,6 +386,9 @@ func (w *writer) finishRoot(root *target, e tree.Entry, open uint32, last func()
 			mode, err = w.setXattrs(fd, "", &e)
 		}
 		if err == nil {
+			err = w.stripTo(fd, &e)
+		}
+		if err == nil {
 			w.step()
 			err = errors.Join(unix.Fchmod(fd, mode|open), setTime(fd, "", &e))
 		}

@@ -1,0 +1,267 @@
+package restore
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/tree"
+)
+
+// killedMirror makes a live directory in which a mirror of everything was killed after
+// it had changed something.
+func killedMirror(t *testing.T, m *memory) (target string, want map[string]seen) {
+	t.Helper()
+	reference := filepath.Join(scratch(t), "reference")
+	_, err := m.restore(t, everything(t, m), reference)
+	require.NoError(t, err)
+	want = portrait(t, reference)
+	for step := 60; ; step++ {
+		target = filepath.Join(scratch(t), "target")
+		_, err := m.restore(t, older(t, m), target)
+		require.NoError(t, err)
+		require.True(t, killedAt(t, target, step, childMode+"=mirror"), "killed too late")
+		if data, err := os.ReadFile(filepath.Join(target, "exe")); err == nil && stat(t, filepath.Join(target, "exe")).Mode&0o111 != 0 && len(data) > 0 {
+			require.FileExists(t, filepath.Join(target, capture.Marker))
+			return target, want
+		}
+	}
+}
+
+// TestMirrorGoesOnOrIsMarked: what a killed mirror has begun is not taken for whole when
+// the next one cannot go on with it either.
+func TestMirrorGoesOnOrIsMarked(t *testing.T) {
+	m := newMemory()
+	target, want := killedMirror(t, m)
+	src := everything(t, m)
+	r := tree.NewReader(m, 1<<20)
+	opt := Options{Mode: Mirror}
+
+	// A read of any file's content fails while what is new is prepared.
+	require.NoError(t, os.Remove(filepath.Join(target, "sparse")))
+	m.onRead = func(key cas.Key) error {
+		if key.NS == cas.Files {
+			return cas.ErrCorrupt
+		}
+		return nil
+	}
+	_, err := Tree(t.Context(), m, r, src, target, opt)
+	require.ErrorIs(t, err, cas.ErrCorrupt)
+	var partial *PartialError
+	require.ErrorAs(t, err, &partial)
+	m.onRead = nil
+	require.FileExists(t, filepath.Join(target, capture.Marker))
+
+	// Another restore does not get in, unless it is forced; then that is the one to go on.
+	for _, other := range []Options{{}, {Mode: Overlay}, {Force: true}} {
+		_, err = Tree(t.Context(), m, r, src, target, other)
+		require.ErrorIs(t, err, ErrUnfinished)
+	}
+	var unfinished *UnfinishedError
+	require.ErrorAs(t, err, &unfinished)
+	require.Equal(t, "mirror", unfinished.Merge)
+
+	on := 0
+	opt.Resuming = func() { on++ }
+	_, err = Tree(t.Context(), m, r, src, target, opt)
+	require.NoError(t, err)
+	require.Equal(t, 1, on)
+	require.Equal(t, want, portrait(t, target))
+}
+
+// TestMirrorInstead: a forced restore takes the place of an unfinished one, and a kill
+// of it is known as one of the new.
+func TestMirrorInstead(t *testing.T) {
+	m := newMemory()
+	target, _ := killedMirror(t, m)
+	src := older(t, m)
+	reference := filepath.Join(scratch(t), "reference")
+	_, err := m.restore(t, src, reference)
+	require.NoError(t, err)
+	r := tree.NewReader(m, 1<<20)
+	m.onRead = func(key cas.Key) error {
+		if key.NS == cas.Files {
+			return cas.ErrNotFound
+		}
+		return nil
+	}
+	_, err = Tree(t.Context(), m, r, src, target, Options{Mode: Mirror, Force: true, Checkpoint: "the other"})
+	require.ErrorIs(t, err, cas.ErrNotFound)
+	m.onRead = nil
+	require.Equal(t, "the other", Unfinished(target).Checkpoint)
+	_, err = Tree(t.Context(), m, r, everything(t, m), target, Options{Mode: Mirror})
+	require.ErrorIs(t, err, ErrUnfinished)
+	_, err = Tree(t.Context(), m, r, src, target, Options{Mode: Mirror})
+	require.NoError(t, err)
+	require.Equal(t, portrait(t, reference), portrait(t, target))
+}
+
+// TestMergeFailsBefore: whatever fails while what is new is written leaves the target as
+// it was, to the times.
+func TestMergeFailsBefore(t *testing.T) {
+	m := newMemory()
+	r := tree.NewReader(m, 1<<20)
+	src := everything(t, m)
+	var damaged cas.Key // that cannot be read
+	run := func(t *testing.T, target string, opt Options, want error) {
+		t.Helper()
+		_, err := m.restore(t, older(t, m), filepath.Join(target, "in"))
+		require.NoError(t, err)
+		target = filepath.Join(target, "in")
+		was := portrait(t, target)
+		inodes := identities(t, target)
+		if damaged != (cas.Key{}) {
+			m.onRead = func(k cas.Key) error {
+				if k == damaged {
+					return cas.ErrCorrupt
+				}
+				return nil
+			}
+			defer func() { m.onRead = nil }()
+		}
+		_, err = Tree(t.Context(), m, r, src, target, opt)
+		require.ErrorIs(t, err, want)
+		require.Equal(t, was, portrait(t, target))
+		is := identities(t, target)
+		delete(is, target)
+		delete(inodes, target) // of the directory itself the time was put back
+		require.Equal(t, inodes, is)
+	}
+	t.Run("damaged", func(t *testing.T) {
+		damaged = cas.Key{NS: cas.Files, Hash: m.file(t, 0o644, "behind").Hash}
+		defer func() { damaged = cas.Key{} }()
+		run(t, scratch(t), Options{Mode: Overlay}, cas.ErrCorrupt)
+	})
+	t.Run("full", func(t *testing.T) {
+		top := filepath.Join(t.TempDir(), "small")
+		mountTmpfs(t, top, "2m")
+		run(t, top, Options{Mode: Mirror}, cas.ErrNoSpace)
+	})
+	t.Run("no files left", func(t *testing.T) {
+		top := filepath.Join(t.TempDir(), "few")
+		needRoot(t)
+		require.NoError(t, os.Mkdir(top, 0o755))
+		require.NoError(t, unix.Mount("tmpfs", top, "tmpfs", 0, "nr_inodes=45"))
+		t.Cleanup(func() { require.NoError(t, unix.Unmount(top, unix.MNT_DETACH)) })
+		run(t, top, Options{Mode: Mirror}, cas.ErrNoSpace)
+	})
+	t.Run("excluded", func(t *testing.T) {
+		run(t, scratch(t), Options{Mode: Mirror, Strict: true, Files: only(t, nil, "one")}, ErrExcluded)
+	})
+}
+
+// TestMergeOnOverlayfs: in a container the workspace often lies in a lower layer, whose
+// directories cannot be renamed.
+func TestMergeOnOverlayfs(t *testing.T) {
+	needRoot(t)
+	m := newMemory()
+	src := everything(t, m)
+	top := scratch(t)
+	at := func(name string) string { return filepath.Join(top, name) }
+	_, err := m.restore(t, older(t, m), at("lower/live"))
+	require.NoError(t, err)
+	_, err = m.restore(t, src, at("reference"))
+	require.NoError(t, err)
+	for _, dir := range []string{"upper", "work", "merged"} {
+		require.NoError(t, os.Mkdir(at(dir), 0o755))
+	}
+	options := "redirect_dir=off,xino=off,lowerdir=" + at("lower") + ",upperdir=" + at("upper") + ",workdir=" + at("work")
+	if err := unix.Mount("overlay", at("merged"), "overlay", 0, options); err != nil {
+		t.Skipf("no overlayfs: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(at("merged"), unix.MNT_DETACH)) })
+	target := at("merged/live")
+	_, err = Tree(t.Context(), m, tree.NewReader(m, 1<<20), src, target, Options{Mode: Mirror})
+	require.NoError(t, err)
+	want, is := portrait(t, at("reference")), portrait(t, target)
+	for p, s := range is { // a copy up fills holes
+		s.Holes = want[p].Holes
+		is[p] = s
+	}
+	require.Equal(t, want, is)
+}
+
+// TestMirrorAroundMounts: what is mounted in the target stays, also when it is another
+// part of the same file system, and is never written to.
+func TestMirrorAroundMounts(t *testing.T) {
+	needRoot(t)
+	m := newMemory()
+	r := tree.NewReader(m, 1<<20)
+	top := scratch(t)
+	at := func(name string) string { return filepath.Join(top, name) }
+	_, err := m.restore(t, m.source(t, dir{"d": dir{"x": "1"}, "f": "2", "in": dir{"extra": dir{}, "file": "3"}, "gone": "4"}), at("live"))
+	require.NoError(t, err)
+	_, err = m.restore(t, m.source(t, dir{"precious": "5"}), at("other"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(at("single"), []byte("6"), 0o644))
+	for from, to := range map[string]string{"other": "live/in/extra", "single": "live/in/file"} {
+		require.NoError(t, unix.Mount(at(from), at(to), "", unix.MS_BIND, ""))
+		t.Cleanup(func() { require.NoError(t, unix.Unmount(at(to), unix.MNT_DETACH)) })
+	}
+	src := m.source(t, dir{"d": dir{"x": "1"}, "f": "new", "h": "7"})
+	opt := Options{Mode: Mirror, Force: true}
+	_, err = Tree(t.Context(), m, r, src, at("live"), opt)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{
+		"d": "/", "d/x": "1", "f": "new", "h": "7", "in": "/", "in/extra": "/", "in/extra/precious": "5", "in/file": "6",
+	}, list(t, at("live")))
+	for name, d := range map[string]dir{
+		"into it":          {"in": dir{"extra": dir{"new": "x"}}},
+		"over a file":      {"in": dir{"file": "x"}},
+		"in place of it":   {"in": dir{"extra": "x"}},
+		"in place of more": {"in": "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := identities(t, top)
+			_, err := Tree(t.Context(), m, r, m.source(t, d), at("live"), opt)
+			require.ErrorIs(t, err, ErrInTheWay)
+			var paths *PathsError
+			require.ErrorAs(t, err, &paths)
+			require.True(t, strings.HasPrefix(paths.Paths[0].Path, "in/"), paths.Paths[0].Path)
+			require.Equal(t, before, identities(t, top))
+		})
+	}
+}
+
+// TestMergeThatCannotChange: what fails once something was changed leaves the mark, and
+// goes on when the cause is gone.
+func TestMergeThatCannotChange(t *testing.T) {
+	needRoot(t)
+	m := newMemory()
+	r := tree.NewReader(m, 1<<20)
+	target := filepath.Join(t.TempDir(), "target")
+	_, err := m.restore(t, m.source(t, dir{"a": "1", "b": dir{"fixed": "2"}, "c": "3"}), target)
+	require.NoError(t, err)
+	fixed, err := os.Open(filepath.Join(target, "b/fixed"))
+	require.NoError(t, err)
+	defer fixed.Close()
+	const immutable = 0x10 // FS_IMMUTABLE_FL of linux/fs.h
+	flags, err := unix.IoctlGetInt(int(fixed.Fd()), unix.FS_IOC_GETFLAGS)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(fixed.Fd()), unix.FS_IOC_SETFLAGS, flags|immutable)
+	}
+	if err != nil {
+		t.Skipf("no immutable files here: %v", err)
+	}
+	free := func() error { return unix.IoctlSetPointerInt(int(fixed.Fd()), unix.FS_IOC_SETFLAGS, flags) }
+	t.Cleanup(func() { _ = free() })
+	src := m.source(t, dir{"a": "new", "b": dir{"fixed": "new"}, "c": "new"})
+	_, err = Tree(t.Context(), m, r, src, target, Options{Mode: Mirror})
+	require.ErrorIs(t, err, fs.ErrPermission)
+	var partial *PartialError
+	require.True(t, errors.As(err, &partial))
+	require.ErrorContains(t, err, "b/fixed")
+	require.FileExists(t, filepath.Join(target, capture.Marker))
+	require.NoError(t, free())
+	_, err = Tree(t.Context(), m, r, src, target, Options{Mode: Mirror})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": "new", "b": "/", "b/fixed": "new", "c": "new"}, list(t, target))
+}
