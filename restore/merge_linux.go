@@ -335,7 +335,7 @@ func (w *writer) moveIn(dir, staged int, path, name string, a *aside, where plac
 	if where == taken {
 		err = unix.Renameat(staged, name, dir, name)
 	} else {
-		err = renameNew(staged, name, dir, name)
+		err = RenameNew(staged, name, dir, name)
 	}
 	if err != nil {
 		return err

@@ -280,11 +280,12 @@ func (s *stage) publish(root *target, dir string) error {
 }
 
 func (s *stage) rename() error {
-	return renameNew(s.dir.fd, stageTree, s.parent, s.base)
+	return RenameNew(s.dir.fd, stageTree, s.parent, s.base)
 }
 
-// renameNew renames to a name that is free, where the file system can make sure of that.
-func renameNew(from int, name string, to int, as string) error {
+// RenameNew renames name in the open directory from to as in the open directory to. It
+// fails with EEXIST when that is taken, where the file system can make sure of it.
+func RenameNew(from int, name string, to int, as string) error {
 	err := unix.Renameat2(from, name, to, as, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) { // a file system without the flag
 		err = unix.Renameat(from, name, to, as)

@@ -125,13 +125,11 @@ func (b *beside) add(m move, write func(at string) error) error {
 // publish moves everything to its place.
 func (b *beside) publish() error {
 	for _, m := range b.moves {
-		err := unix.Renameat2(unix.AT_FDCWD, m.from, unix.AT_FDCWD, m.to, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EEXIST) { // an empty directory may give way
+		rename := func() error { return restore.RenameNew(unix.AT_FDCWD, m.from, unix.AT_FDCWD, m.to) }
+		err := rename()
+		if errors.Is(err, unix.EEXIST) { // an empty directory gives way
 			_ = os.Remove(m.to)
-			err = unix.Renameat2(unix.AT_FDCWD, m.from, unix.AT_FDCWD, m.to, unix.RENAME_NOREPLACE)
-		}
-		if errors.Is(err, unix.EINVAL) {
-			err = unix.Rename(m.from, m.to)
+			err = rename()
 		}
 		if err != nil {
 			return &os.LinkError{Op: "rename", Old: m.from, New: m.to, Err: err}
