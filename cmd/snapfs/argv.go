@@ -12,8 +12,8 @@ import (
 )
 
 // A commandLine is what stands on the command line, sorted. Flags may stand
-// anywhere before a "--" of the user's own, the program's too. A name takes a
-// value or does not, whatever the verb: newApp's flags are made so.
+// anywhere before a "--" of the user's own, the program's too. Whether a name takes a
+// value is the verb's to say; before the verb, where verbs differ, see takesValue.
 type commandLine struct {
 	program string
 	before  []string // the program's flags with their values
@@ -34,7 +34,7 @@ func parseArgs(app *cli.App, args []string) commandLine {
 		return line
 	}
 	line.program = args[0]
-	global, values := names(app.Flags), valueFlags(app)
+	global := names(app.Flags)
 	for i := 1; i < len(args); i++ {
 		arg := args[i]
 		switch {
@@ -50,7 +50,8 @@ func parseArgs(app *cli.App, args []string) commandLine {
 				continue
 			}
 			taken := []string{arg}
-			if values[name] && !given {
+			valued := line.takesValue(app, name, args[i+1:])
+			if valued && !given {
 				if i++; i == len(args) {
 					line.lacking, line.global = arg, global[name]
 					return line
@@ -58,7 +59,7 @@ func parseArgs(app *cli.App, args []string) commandLine {
 				value = args[i]
 				taken = append(taken, value)
 			}
-			if values[name] && value == "" {
+			if valued && value == "" {
 				line.emptied = append(line.emptied, "--"+name)
 			}
 			line.given[name] = true
@@ -70,6 +71,32 @@ func parseArgs(app *cli.App, args []string) commandLine {
 		}
 	}
 	return line
+}
+
+// takesValue reports whether a flag takes a value. Of one that stands before its verb, and
+// that some verbs give a value and others not, what follows decides: a verb for which it
+// is a switch is no value.
+func (l *commandLine) takesValue(app *cli.App, name string, next []string) bool {
+	if takeValues(app.Flags)[name] {
+		return true
+	}
+	valued, plain := false, false
+	eachVerb(app.Commands, func(cmd *cli.Command) {
+		if names(cmd.Flags)[name] {
+			takes := takeValues(cmd.Flags)[name]
+			valued, plain = valued || takes, plain || !takes
+		}
+	})
+	if !valued || !plain {
+		return valued
+	}
+	isSwitch := func(cmd *cli.Command) bool {
+		return cmd != nil && names(cmd.Flags)[name] && !takeValues(cmd.Flags)[name]
+	}
+	if len(l.verbs) > 0 {
+		return !isSwitch(app.Command(l.verbs[0]))
+	}
+	return len(next) == 0 || !isSwitch(app.Command(next[0]))
 }
 
 // argument takes the verb, a verb below it, or an argument of theirs.
@@ -132,17 +159,6 @@ func names(flags []cli.Flag) map[string]bool {
 		}
 	}
 	return set
-}
-
-// valueFlags returns the names of all flags that need a value.
-func valueFlags(app *cli.App) map[string]bool {
-	values := takeValues(app.Flags)
-	eachVerb(app.Commands, func(cmd *cli.Command) {
-		for name := range takeValues(cmd.Flags) {
-			values[name] = true
-		}
-	})
-	return values
 }
 
 // eachVerb calls fn with every verb and every verb below one.
