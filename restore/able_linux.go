@@ -63,12 +63,12 @@ type modes struct {
 const known = 1 << 31
 
 // exact reports whether a new file that was to have mode does.
-func (m *modes) exact(fd int, mode uint32) bool { return look(&m.fresh[mode], fd, mode) == mode }
+func (m *modes) exact(fd int, mode uint32) bool { return modeOf(&m.fresh[mode], fd, mode) == mode }
 
 // keeps returns the mode that a file has which was given this one.
-func (m *modes) keeps(fd int, mode uint32) uint32 { return look(&m.kept[mode], fd, mode) }
+func (m *modes) keeps(fd int, mode uint32) uint32 { return modeOf(&m.kept[mode], fd, mode) }
 
-func look(seen *atomic.Uint32, fd int, mode uint32) uint32 {
+func modeOf(seen *atomic.Uint32, fd int, mode uint32) uint32 {
 	if is := seen.Load(); is != 0 {
 		return is &^ known
 	}

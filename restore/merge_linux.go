@@ -385,6 +385,10 @@ func (w *writer) setMeta(dir int, path string, p *planMeta) error {
 	if st.Dev != p.dev || st.Ino != p.ino {
 		return w.at(path, errReplaced)
 	}
+	if p.time {
+		w.step()
+		return w.others(path, w.setTime(fd, "", path, e))
+	}
 	return w.others(path, w.resetFile(fd, path, e))
 }
 

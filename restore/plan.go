@@ -121,6 +121,7 @@ const (
 type planMeta struct {
 	entry    tree.Entry
 	dev, ino uint64
+	time     bool // it is its time alone
 }
 
 // empty reports whether there is nothing to do, but perhaps for its own metadata.

@@ -1,16 +1,13 @@
 package restore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"path"
-	"runtime"
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/capture"
@@ -23,9 +20,10 @@ import (
 type planner struct {
 	*writer
 	opt    Options
-	root   *target // nil: nothing is there
-	mount  uint64  // that the target lies on
-	folds  bool    // its file system takes names for one that differ in case
+	root   *target    // nil: nothing is there
+	mount  uint64     // that the target lies on
+	folds  bool       // its file system takes names for one that differ in case
+	ahead  chan *look // what somebody who has time may look at
 	counts Result
 	list   []Change // only if somebody wants it
 
@@ -68,7 +66,9 @@ func (w *writer) plan(root *target, src Source, opt Options) (*planner, *planDir
 	}
 	e := src.Stat
 	e.Hash = src.Root
-	d, err := p.both(root.fd, "", &e, &st, opt.Files.Root(), whole, !opt.Files.Restricted())
+	stop := p.lookers()
+	defer stop()
+	d, err := p.both(p.newLook(root.fd, "", &e, &st, opt.Files.Root()), opt.Files.Root(), whole, !opt.Files.Restricted())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,211 +116,57 @@ func (p *planner) instead(at int, from, to Op, why string) {
 	}
 }
 
-// item is a name of a directory of the checkpoint, of the live one, or of both.
-type item struct {
-	name  string
-	saved *tree.Entry
-	st    *unix.Stat_t // nil: nothing is there
-	same  bool         // a file with the saved content
-	meta  string       // what metadata differs
-	err   error
-}
-
-// both plans a directory that the checkpoint has and that is there. keep
-// says that its own metadata is to be the saved one.
-func (p *planner) both(fd int, path string, e *tree.Entry, st *unix.Stat_t, do policy.Scope, cover coverage, keep bool) (*planDir, error) {
+// both plans a directory that the checkpoint has and that is there. keep says that its
+// own metadata is to be the saved one.
+func (p *planner) both(l *look, do policy.Scope, cover coverage, keep bool) (*planDir, error) {
 	if err := context.Cause(p.ctx); err != nil {
 		return nil, err
 	}
-	differs := ""
-	if keep {
-		var err error
-		if differs, err = p.metaDiffers(fd, st, e); err != nil {
-			return nil, p.at(path, err)
-		}
-		if differs != "" {
-			p.note(Replace, path, "its "+differs)
-		} else if path != "" {
-			p.note(Keep, path, "")
-		}
+	l.take()
+	defer l.leave()
+	if l.err != nil {
+		return nil, l.err
 	}
-	items, err := p.items(fd, path, e.Hash)
+	for _, paths := range l.clashes {
+		p.clashes.add(paths)
+	}
+	differs := keep && l.differs != ""
+	if differs {
+		p.note(Replace, l.path, "its "+l.differs)
+	} else if keep && l.path != "" {
+		p.note(Keep, l.path, "")
+	}
+	isCache := slices.ContainsFunc(l.items, func(it item) bool { return it.name == capture.CacheTag })
+	cover, err := p.narrow(l.path, cover, isCache)
 	if err != nil {
 		return nil, err
 	}
-	isCache := slices.ContainsFunc(items, func(it item) bool { return it.name == capture.CacheTag })
-	if cover, err = p.narrow(path, cover, isCache); err != nil {
-		return nil, err
-	}
-	if err := p.compare(fd, items); err != nil {
-		return nil, p.at(path, err)
-	}
-	d := &planDir{dev: st.Dev, ino: st.Ino, dirs: map[string]*planDir{}, write: map[string]place{}, meta: map[string]*planMeta{}}
-	for i := range items {
-		it := &items[i]
-		var err error
+	d := &planDir{dev: l.st.Dev, ino: l.st.Ino, dirs: map[string]*planDir{}, write: map[string]place{}, meta: map[string]*planMeta{}}
+	begin, drop := p.lookAhead(l, do)
+	defer drop()
+	for i := range l.items {
+		it := &l.items[i]
+		begin(i)
 		if it.saved == nil {
-			err = p.extra(fd, d, path, it, do, cover)
+			err = p.extra(l.dir.fd, d, l.path, it, do, cover)
 		} else {
-			err = p.entry(fd, d, path, it, do, cover)
+			err = p.entry(l.dir.fd, d, l.path, it, do, cover)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	if keep && (differs != "" || !d.empty()) {
-		saved := clone(e)
+	if keep && (differs || !d.empty()) {
+		saved := clone(l.entry)
 		d.entry = &saved
 	}
 	if d.empty() && d.entry == nil {
 		return nil, nil
 	}
-	if p.mount != mountOf(fd, "", st) {
-		p.foreign = append(p.foreign, Problem{Path: shown(path), Err: errors.New(mounted)})
+	if p.mount != mountOf(l.dir.fd, "", l.st) {
+		p.foreign = append(p.foreign, Problem{Path: shown(l.path), Err: errors.New(mounted)})
 	}
 	return d, nil
-}
-
-// items lists a directory of the checkpoint beside the live one, by name.
-func (p *planner) items(fd int, path string, hash cas.Hash) ([]item, error) {
-	names, err := namesIn(fd)
-	if err != nil {
-		return nil, fmt.Errorf("look at the target %s: %w", tree.Quote(shown(path)), err)
-	}
-	if path == "" {
-		names = slices.DeleteFunc(names, p.ours)
-	}
-	var aliases map[string]string
-	if p.folds {
-		aliases = map[string]string{}
-		for _, n := range names {
-			aliases[folded(n)] = n
-		}
-	}
-	d, err := p.reader.Open(p.ctx, hash)
-	if err != nil {
-		return nil, p.at(path, err)
-	}
-	var items []item
-	for e, err := range d.Entries(p.ctx, 0) {
-		if err != nil {
-			return nil, p.at(path, err)
-		}
-		for len(names) > 0 && names[0] < e.Name {
-			items, names = append(items, item{name: names[0]}), names[1:]
-		}
-		it := item{name: e.Name, saved: &e}
-		if len(names) > 0 && names[0] == e.Name {
-			names = names[1:]
-		} else if alias := aliases[folded(e.Name)]; alias != "" && alias != e.Name {
-			p.clashes.add([]string{path + e.Name, path + alias})
-		}
-		items = append(items, it)
-	}
-	for _, n := range names {
-		items = append(items, item{name: n})
-	}
-	return items, nil
-}
-
-// ours reports whether a name in the target's root is that of a restore's own file, or
-// of the file system.
-func (p *planner) ours(name string) bool {
-	return name == capture.Marker || name == p.root.stage || name == "lost+found" && p.root.isMountRoot()
-}
-
-// compare looks at the live entries, and compares the contents of files on all
-// processors.
-func (p *planner) compare(fd int, items []item) error {
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range items {
-		it := &items[i]
-		var st unix.Stat_t
-		switch err := unix.Fstatat(fd, it.name, &st, unix.AT_SYMLINK_NOFOLLOW); {
-		case errors.Is(err, unix.ENOENT):
-			continue
-		case err != nil:
-			return err
-		}
-		it.st = &st
-		if it.saved == nil || it.saved.Kind != tree.File || !isKind(&st, tree.File) || st.Size != int64(it.saved.Size) {
-			continue
-		}
-		group.Go(func() error {
-			it.err = p.compareFile(fd, it)
-			return context.Cause(p.ctx)
-		})
-	}
-	return group.Wait()
-}
-
-// compareFile compares a file's content and metadata. One that cannot be read is not
-// the same.
-func (p *planner) compareFile(dir int, it *item) error {
-	fd, err := ignoringEINTR(func() (int, error) {
-		return unix.Openat(dir, it.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	})
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || !isKind(&st, tree.File) {
-		return err
-	}
-	it.st = &st
-	if it.same, err = p.hashes(fd, it.saved); err != nil || !it.same {
-		return err
-	}
-	it.meta, err = p.metaDiffers(fd, &st, it.saved)
-	return err
-}
-
-// metaDiffers says what metadata of an open file or directory is not the saved one.
-func (p *planner) metaDiffers(fd int, st *unix.Stat_t, e *tree.Entry) (string, error) {
-	var differs []string
-	if st.Mode&0o7777 != e.Mode {
-		differs = append(differs, "mode")
-	}
-	if st.Mtim.Sec != e.MtimeSec || st.Mtim.Nsec != int64(e.MtimeNsec) {
-		differs = append(differs, "time")
-	}
-	if p.owners.differs(st, e) {
-		differs = append(differs, "owner")
-	}
-	var saved []tree.XAttr
-	if !e.XAttrs.IsZero() {
-		var err error
-		if saved, err = p.reader.XAttrs(p.ctx, e.XAttrs); err != nil {
-			return "", err
-		}
-	}
-	same, err := sameXattrs(fd, saved)
-	if err != nil {
-		return "", err
-	}
-	if !same {
-		differs = append(differs, "attributes")
-	}
-	return strings.Join(differs, ", "), nil
-}
-
-// sameXattrs reports whether an open file has the saved attributes and no others that a
-// restore would set.
-func sameXattrs(fd int, saved []tree.XAttr) (bool, error) {
-	names, err := listXattrs(fd)
-	if err != nil || len(names) != len(saved) {
-		return false, err
-	}
-	buf := make([]byte, tree.MaxXAttrValue)
-	for _, x := range saved {
-		n, err := unix.Fgetxattr(fd, x.Name, buf)
-		if err != nil || !bytes.Equal(buf[:n], x.Value) {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // entry plans an entry of the checkpoint.
@@ -347,12 +193,7 @@ func (p *planner) entry(fd int, d *planDir, path string, it *item, do policy.Sco
 	}
 	switch e.Kind {
 	case tree.Dir:
-		below, err := enter(fd, e.Name)
-		if err != nil {
-			return p.at(at, err)
-		}
-		defer below.leave()
-		sd, err := p.both(below.fd, at+"/", e, it.st, sub, p.down(cover, e.Name), decision.Keep)
+		sd, err := p.both(it.look, sub, p.down(cover, e.Name), decision.Keep)
 		if sd != nil {
 			d.dirs[strings.Clone(e.Name)] = sd
 		}
@@ -404,7 +245,7 @@ func (p *planner) right(d *planDir, at string, it *item, differs string) error {
 		p.makes(d, e, taken)
 	case differs != "":
 		p.note(Replace, at, "its "+differs)
-		d.meta[strings.Clone(e.Name)] = &planMeta{entry: clone(e), dev: it.st.Dev, ino: it.st.Ino}
+		d.meta[strings.Clone(e.Name)] = &planMeta{entry: clone(e), dev: it.st.Dev, ino: it.st.Ino, time: differs == differentTime}
 	default:
 		p.note(Keep, at, "")
 	}
@@ -453,7 +294,7 @@ func clone(e *tree.Entry) tree.Entry {
 func linkDiffers(o owners, st *unix.Stat_t, e *tree.Entry) string {
 	var differs []string
 	if st.Mtim.Sec != e.MtimeSec || st.Mtim.Nsec != int64(e.MtimeNsec) {
-		differs = append(differs, "time")
+		differs = append(differs, differentTime)
 	}
 	if o.differs(st, e) {
 		differs = append(differs, "owner")

@@ -90,7 +90,17 @@ type Result struct {
 
 // of is the count for an operation.
 func (r *Result) of(op Op) *int64 {
-	return map[Op]*int64{Create: &r.Created, Replace: &r.Replaced, Delete: &r.Deleted, Keep: &r.Kept, Skip: &r.Skipped}[op]
+	switch op {
+	case Create:
+		return &r.Created
+	case Replace:
+		return &r.Replaced
+	case Delete:
+		return &r.Deleted
+	case Keep:
+		return &r.Kept
+	}
+	return &r.Skipped
 }
 
 // Tree restores src into dir. By default that must be missing or empty, or hold what a
