@@ -239,6 +239,9 @@ func (p *planner) right(d *planDir, at string, it *item, differs string) error {
 	default:
 		p.files[inode] = strings.Clone(at)
 	}
+	if why == "" { // it is done, but for metadata
+		p.meter.Add(1, int64(e.Size))
+	}
 	switch {
 	case why != "":
 		p.note(Replace, at, why)
