@@ -3,6 +3,8 @@ package restore
 import (
 	"errors"
 	"fmt"
+	iofs "io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,6 +22,11 @@ var errUnmakeable = errors.New("the file system cannot hold it")
 // oneOf reports whether an error is one of some.
 func oneOf(err error, some ...unix.Errno) bool {
 	return slices.ContainsFunc(some, func(e unix.Errno) bool { return errors.Is(err, e) })
+}
+
+// absent reports whether an error says that nothing has a name, or that nothing can.
+func absent(err error) bool {
+	return oneOf(err, unix.ENOENT, unix.EILSEQ, unix.EINVAL, unix.ENAMETOOLONG)
 }
 
 // unable reports whether an error of a call that is about an entry in, or with, the open
@@ -49,6 +56,9 @@ func (w *writer) unmakeable(dir int, path string, kind tree.Kind, err error) err
 		why += ", nor what is in it"
 	}
 	w.incomplete(path, fmt.Errorf("not made: %s", why))
+	w.mu.Lock()
+	w.unmade++
+	w.mu.Unlock()
 	return errUnmakeable
 }
 
@@ -149,18 +159,63 @@ func (w *writer) setTime(dir int, name, path string, e *tree.Entry) error {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// folds reports whether a directory takes names for one that differ in case: it says
-// so, or finds a marker that is in it by another name.
-func (t *target) folds() bool {
+// folds reports whether a directory takes names for one that differ in case: it says so,
+// or finds a marker that is in it by another name. full says how: see [folded].
+func (t *target) folds() (folds, full bool) {
 	const casefold = 0x40000000 // FS_CASEFOLD_FL of linux/fs.h
 	flags, err := unix.IoctlGetUint32(t.fd, unix.FS_IOC_GETFLAGS)
 	if err == nil && flags&casefold != 0 {
-		return true
+		return true, true
 	}
 	var fs unix.Statfs_t
 	if unix.Fstatfs(t.fd, &fs) == nil && (fs.Type == unix.MSDOS_SUPER_MAGIC || fs.Type == unix.EXFAT_SUPER_MAGIC) {
-		return true
+		return true, false
 	}
+	return t.knows(strings.ToUpper(capture.Marker)), false
+}
+
+// knows reports whether a name leads to an entry of the directory. A file system in user
+// space may give one file a number for each name, so that numbers prove nothing.
+func (t *target) knows(name string) bool {
 	var st unix.Stat_t
-	return unix.Fstatat(t.fd, strings.ToUpper(capture.Marker), &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+	return unix.Fstatat(t.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// foldsNear is folds for a path of which the end may be missing, and where nothing may be
+// written to find out.
+func foldsNear(path string) (folds, full bool) {
+	t, err := openTarget(path)
+	if err != nil {
+		if up := filepath.Dir(path); errors.Is(err, iofs.ErrNotExist) && up != path {
+			return foldsNear(up)
+		}
+		return false, false
+	}
+	defer t.close()
+	if folds, full = t.folds(); folds {
+		return folds, full
+	}
+	names, err := namesIn(t.fd)
+	if err != nil {
+		return false, false
+	}
+	for _, name := range names {
+		other := strings.ToUpper(name)
+		if other == name {
+			other = strings.ToLower(name)
+		}
+		if _, listed := slices.BinarySearch(names, other); !listed {
+			return t.knows(other), false
+		}
+	}
+	// It is empty, or has no letters: its own name tells as much, but for a mountpoint.
+	above, err := openTarget(filepath.Dir(path))
+	if err != nil {
+		return false, false
+	}
+	defer above.close()
+	base := filepath.Base(path)
+	other := strings.ToUpper(base)
+	names, err = namesIn(above.fd)
+	return err == nil && !t.isMountRoot() && other != base && !slices.Contains(names, other) && above.knows(other), false
 }

@@ -132,8 +132,11 @@ func (w *writer) moveAway(dir int, name string, a *aside) error {
 func (w *writer) moveIn(dir, staged int, path, name string, a *aside, where place) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(staged, name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, unix.ENOENT) || staged < 0 {
-		return nil // the file system cannot hold it, which was noted
+	if absent(err) || staged < 0 { // the file system cannot hold it, which was noted
+		if where != free {
+			w.stayed++
+		}
+		return nil
 	}
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package restore
 import (
 	"errors"
 	"strings"
+	"unicode"
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
@@ -44,20 +45,21 @@ func (e *CollisionError) Error() string {
 // Unwrap returns [ErrCollision].
 func (e *CollisionError) Unwrap() error { return ErrCollision }
 
-// folded is what names have in common that a file system which ignores case, or
-// decomposes characters, takes for one. Trailing dots are nothing to a vfat.
-func folded(name string) string {
-	return strings.TrimRight(norm.NFD.String(cases.Fold().String(norm.NFD.String(name))), ".")
+// folded is what names have in common that a file system takes for one: letter by letter,
+// or with full Unicode case folding and characters decomposed, as ext4 does. Trailing dots
+// are nothing to a vfat.
+func folded(name string, full bool) string {
+	if full {
+		return norm.NFD.String(cases.Fold().String(norm.NFD.String(name)))
+	}
+	return strings.TrimRight(strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, name), ".")
 }
 
-// checkNames fails with a [*CollisionError] when names of the tree are one name in t,
-// which has a marker.
-func (w *writer) checkNames(t *target, src Source, files *policy.Files, plan *planDir) error {
-	if !t.folds() {
-		return nil
-	}
+// checkNames fails with a [*CollisionError] when names of the tree are one name when they
+// are folded.
+func (w *writer) checkNames(full bool, src Source, files *policy.Files, plan *planDir) error {
 	found := &CollisionError{}
-	if err := w.collisions(found, src.Root, "", within{scope: files.Root(), plan: plan}); err != nil {
+	if err := w.collisions(found, full, src.Root, "", within{scope: files.Root(), plan: plan}); err != nil {
 		return err
 	}
 	if len(found.Paths) > 0 {
@@ -67,7 +69,7 @@ func (w *writer) checkNames(t *target, src Source, files *policy.Files, plan *pl
 }
 
 // collisions finds the names of a directory, and of those in it, that would be one.
-func (w *writer) collisions(found *CollisionError, hash cas.Hash, path string, in within) error {
+func (w *writer) collisions(found *CollisionError, full bool, hash cas.Hash, path string, in within) error {
 	d, err := w.reader.Open(w.ctx, hash)
 	if err != nil {
 		return w.at(path, err)
@@ -82,13 +84,13 @@ func (w *writer) collisions(found *CollisionError, hash cas.Hash, path string, i
 		if !decision.Keep && !decision.Descend {
 			continue
 		}
-		key := folded(e.Name)
+		key := folded(e.Name, full)
 		if groups[key] == nil {
 			order = append(order, key)
 		}
 		groups[key] = append(groups[key], strings.Clone(path+e.Name))
 		if e.Kind == tree.Dir {
-			if err := w.collisions(found, e.Hash, path+e.Name+"/", sub); err != nil {
+			if err := w.collisions(found, full, e.Hash, path+e.Name+"/", sub); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,11 +17,13 @@ import (
 
 // narrow adds what holds in a directory alone to what covers it: its ignore files, and
 // that it may be a cache.
-func (p *planner) narrow(path string, c coverage, isCache bool) (coverage, error) {
+func (p *planner) narrow(path string, c coverage, has func(name string) bool) (coverage, error) {
 	of := p.opt.Coverage
 	switch {
+	case path != "" && has(capture.Marker):
+		c.none = "an unfinished restore is in it"
 	case of == nil || c.none != "":
-	case of.Caches && isCache:
+	case of.Caches && has(capture.CacheTag):
 		c.none = "it is in a cache directory"
 	case of.Narrow != nil:
 		scope, known, err := of.Narrow(path, c.scope)
@@ -79,6 +82,8 @@ func (p *planner) guarded(at, name string, st *unix.Stat_t, do policy.Scope, cov
 		g.why = "not saved: not included"
 	case omitted != "":
 		g.why = "not saved: " + omitted
+	case c != nil && c.MaxFileSize > 0 && isKind(st, tree.File) && st.Size > c.MaxFileSize:
+		g.why = "not saved: it is longer than the limit"
 	case !mine.Keep || !covered.Keep:
 		g.why, g.pass = "on the way to what is included", true
 	}
@@ -88,26 +93,39 @@ func (p *planner) guarded(at, name string, st *unix.Stat_t, do policy.Scope, cov
 // mounted is why what is mounted in the target is left alone.
 const mounted = "another file system is mounted there"
 
-// mountOf tells the mount that an entry of the open directory dir lies on, or with no
+// statusOf tells the mount that an entry of the open directory dir lies on, or with no
 // name the directory. Where the kernel does not number them, a device is as good for
 // directories; of an overlayfs, files have devices of their own.
-func mountOf(dir int, name string, st *unix.Stat_t) uint64 {
+// fixed says that the entry cannot be changed, be it by root.
+func statusOf(dir int, name string, st *unix.Stat_t) (mount uint64, fixed bool) {
 	var x unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if name == "" {
 		flags |= unix.AT_EMPTY_PATH
 	}
-	if err := unix.Statx(dir, name, flags, unix.STATX_MNT_ID, &x); err != nil || x.Mask&unix.STATX_MNT_ID == 0 {
-		return st.Dev
+	if err := unix.Statx(dir, name, flags, unix.STATX_MNT_ID, &x); err != nil {
+		return st.Dev, false
 	}
-	return x.Mnt_id
+	fixed = x.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND) != 0
+	if x.Mask&unix.STATX_MNT_ID == 0 {
+		return st.Dev, fixed
+	}
+	return x.Mnt_id, fixed
 }
 
-// untouchable says why a live entry may not be deleted or replaced, whoever asks; "": it
-// may.
+// untouchable says why a live entry may not be deleted or replaced, nor what is in it,
+// whoever asks; "": it may. Without a name it is dir itself.
 func (p *planner) untouchable(dir int, name string, st *unix.Stat_t) string {
-	if mountOf(dir, name, st) != p.mount {
+	mount, fixed := statusOf(dir, name, st)
+	switch {
+	case mount != p.mount:
 		return mounted
+	case fixed:
+		return "it is immutable"
+	case isKind(st, tree.Dir) && !own(dir, st):
+		if err := unix.Faccessat(dir, cmp.Or(name, "."), unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+			return "its entries cannot be changed: " + err.Error()
+		}
 	}
 	if c := p.opt.Coverage; c != nil && c.Foreign != nil && isKind(st, tree.Dir) {
 		return c.Foreign(st.Dev, st.Ino)
@@ -215,7 +233,7 @@ func (p *planner) each(fd int, at, name string, st *unix.Stat_t, cover coverage,
 	if err != nil {
 		return nil, fmt.Errorf("look at %s in the target: %w", tree.Quote(at), err)
 	}
-	if cover, err = p.narrow(at+"/", cover, slices.Contains(names, capture.CacheTag)); err != nil {
+	if cover, err = p.narrow(at+"/", cover, func(name string) bool { return slices.Contains(names, name) }); err != nil {
 		return nil, err
 	}
 	d := &planDir{dev: st.Dev, ino: st.Ino, dirs: map[string]*planDir{}}

@@ -3,7 +3,6 @@ package restore
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -44,13 +43,14 @@ type look struct {
 
 // item is a name of a directory of the checkpoint, of the live one, or of both.
 type item struct {
-	name  string
-	saved *tree.Entry
-	st    *unix.Stat_t // nil: nothing is there
-	same  bool         // a file with the saved content
-	look  *look        // into a directory of both
-	meta  string       // what metadata differs
-	err   error
+	name   string
+	listed bool // by the live directory
+	saved  *tree.Entry
+	st     *unix.Stat_t // nil: nothing is there
+	same   bool         // a file with the saved content
+	look   *look        // into a directory of both
+	meta   string       // what metadata differs
+	err    error
 }
 
 func (p *planner) newLook(parent int, path string, e *tree.Entry, st *unix.Stat_t, do policy.Scope) *look {
@@ -153,13 +153,6 @@ func (l *look) list() error {
 	if l.path == "" {
 		names = slices.DeleteFunc(names, p.ours)
 	}
-	var aliases map[string]string
-	if p.folds {
-		aliases = map[string]string{}
-		for _, n := range names {
-			aliases[folded(n)] = n
-		}
-	}
 	d, err := p.reader.Open(p.ctx, l.entry.Hash)
 	if err != nil {
 		return err
@@ -169,19 +162,16 @@ func (l *look) list() error {
 			return err
 		}
 		for len(names) > 0 && names[0] < e.Name {
-			l.items, names = append(l.items, item{name: names[0]}), names[1:]
+			l.items, names = append(l.items, item{name: names[0], listed: true}), names[1:]
 		}
-		if len(names) > 0 && names[0] == e.Name {
+		it := item{name: e.Name, saved: &e}
+		if it.listed = len(names) > 0 && names[0] == e.Name; it.listed {
 			names = names[1:]
-		} else if p.folds {
-			if alias := aliases[folded(e.Name)]; alias != "" && alias != e.Name {
-				l.clashes = append(l.clashes, []string{l.path + e.Name, l.path + alias})
-			}
 		}
-		l.items = append(l.items, item{name: e.Name, saved: &e})
+		l.items = append(l.items, it)
 	}
 	for _, n := range names {
-		l.items = append(l.items, item{name: n})
+		l.items = append(l.items, item{name: n, listed: true})
 	}
 	return nil
 }
@@ -201,23 +191,27 @@ const (
 // compare looks at the live entries, and compares the contents of files.
 func (l *look) compare() error {
 	var files []*item
-	size := uint64(0)
+	size, aliases := uint64(0), false
 	for i := range l.items {
 		it := &l.items[i]
 		var st unix.Stat_t
 		switch err := unix.Fstatat(l.dir.fd, it.name, &st, unix.AT_SYMLINK_NOFOLLOW); {
-		case errors.Is(err, unix.ENOENT):
+		case absent(err):
 			continue
 		case err != nil:
 			return err
 		}
 		it.st = &st
+		aliases = aliases || !it.listed
 		if it.saved == nil || it.saved.Kind != tree.File || !isKind(&st, tree.File) || st.Size != int64(it.saved.Size) {
 			continue
 		}
 		if decision, _ := l.do.Decide(it.name, false); decision.Keep {
 			files, size = append(files, it), size+it.saved.Size
 		}
+	}
+	if aliases {
+		l.findAliases()
 	}
 	if len(files) < manyFiles && size < manyBytes {
 		for _, it := range files {
@@ -233,6 +227,22 @@ func (l *look) compare() error {
 		group.Go(func() error { return l.compareFile(it) })
 	}
 	return group.Wait()
+}
+
+// findAliases notes the names of the checkpoint under which there is something that the
+// directory lists by another name: its file system takes the two for one.
+func (l *look) findAliases() {
+	for i := range l.items {
+		it := &l.items[i]
+		if it.listed || it.st == nil {
+			continue
+		}
+		for j := range l.items {
+			if other := &l.items[j]; other.listed && folded(other.name, true) == folded(it.name, true) {
+				l.clashes = append(l.clashes, []string{l.path + it.name, l.path + other.name})
+			}
+		}
+	}
 }
 
 // compareFile compares a file's content and metadata. One that cannot be read is not

@@ -1,8 +1,6 @@
 package restore
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -231,37 +229,99 @@ func TestMirrorAroundMounts(t *testing.T) {
 	}
 }
 
-// TestMergeThatCannotChange: what fails once something was changed leaves the mark, and
-// goes on when the cause is gone.
-func TestMergeThatCannotChange(t *testing.T) {
+// TestImmutable: what nobody can change is seen before anything is.
+func TestImmutable(t *testing.T) {
 	needRoot(t)
 	m := newMemory()
 	r := tree.NewReader(m, 1<<20)
 	target := filepath.Join(t.TempDir(), "target")
-	_, err := m.restore(t, m.source(t, dir{"a": "1", "b": dir{"fixed": "2"}, "c": "3"}), target)
+	_, err := m.restore(t, m.source(t, dir{"a": "1", "b": dir{"fixed": "2"}, "c": "3", "extra": "4"}), target)
 	require.NoError(t, err)
-	fixed, err := os.Open(filepath.Join(target, "b/fixed"))
-	require.NoError(t, err)
-	defer fixed.Close()
 	const immutable = 0x10 // FS_IMMUTABLE_FL of linux/fs.h
-	flags, err := unix.IoctlGetInt(int(fixed.Fd()), unix.FS_IOC_GETFLAGS)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(fixed.Fd()), unix.FS_IOC_SETFLAGS, flags|immutable)
+	fix := func(name string, on bool) error {
+		f, err := os.Open(filepath.Join(target, name))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+		if err != nil {
+			return err
+		}
+		if flags &^= immutable; on {
+			flags |= immutable
+		}
+		return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags)
 	}
-	if err != nil {
-		t.Skipf("no immutable files here: %v", err)
-	}
-	free := func() error { return unix.IoctlSetPointerInt(int(fixed.Fd()), unix.FS_IOC_SETFLAGS, flags) }
-	t.Cleanup(func() { _ = free() })
 	src := m.source(t, dir{"a": "new", "b": dir{"fixed": "new"}, "c": "new"})
-	_, err = Tree(t.Context(), m, r, src, target, Options{Mode: Mirror})
-	require.ErrorIs(t, err, fs.ErrPermission)
-	var partial *PartialError
-	require.True(t, errors.As(err, &partial))
-	require.ErrorContains(t, err, "b/fixed")
-	require.FileExists(t, filepath.Join(target, capture.Marker))
-	require.NoError(t, free())
+	for _, name := range []string{"b/fixed", "b", "."} {
+		if err := fix(name, true); err != nil {
+			t.Skipf("no immutable files here: %v", err)
+		}
+		t.Cleanup(func() { _ = fix(name, false) })
+		before := identities(t, target)
+		_, err = Tree(t.Context(), m, r, src, target, Options{Mode: Mirror, Force: true})
+		require.ErrorIs(t, err, ErrInTheWay)
+		require.ErrorContains(t, err, name+": it is immutable")
+		require.Equal(t, before, identities(t, target))
+		require.NoError(t, fix(name, false))
+	}
+	require.NoError(t, fix("extra", true))
+	t.Cleanup(func() { _ = fix("extra", false) })
 	_, err = Tree(t.Context(), m, r, src, target, Options{Mode: Mirror})
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"a": "new", "b": "/", "b/fixed": "new", "c": "new"}, list(t, target))
+	require.Equal(t, map[string]string{"a": "new", "b": "/", "b/fixed": "new", "c": "new", "extra": "4"}, list(t, target))
+}
+
+// TestTwoMirrors: a second restore into a live directory is refused as soon as the first
+// has begun to plan, and nothing of what it would do is mixed in.
+func TestTwoMirrors(t *testing.T) {
+	m := newMemory()
+	r := tree.NewReader(m, 1<<20)
+	target := filepath.Join(scratch(t), "target")
+	_, err := m.restore(t, older(t, m), target)
+	require.NoError(t, err)
+	first := true
+	_, err = Tree(t.Context(), m, r, everything(t, m), target, Options{Mode: Mirror, step: func() {
+		if !first {
+			return
+		}
+		first = false // before it has written anything
+		for _, mode := range []Mode{Overlay, Mirror} {
+			_, err := Tree(t.Context(), m, r, older(t, m), target, Options{Mode: mode, Force: true})
+			var unfinished *UnfinishedError
+			require.ErrorAs(t, err, &unfinished)
+			require.True(t, unfinished.Living)
+		}
+		_, err := Tree(t.Context(), m, r, older(t, m), target, Options{Mode: Mirror, Force: true, DryRun: true})
+		require.NoError(t, err, "who only looks may")
+	}})
+	require.NoError(t, err)
+	require.False(t, first)
+}
+
+// TestPartOfAGroup: names of one file of which some are not asked for stay as they are.
+func TestPartOfAGroup(t *testing.T) {
+	m := newMemory()
+	r := tree.NewReader(m, 1<<20)
+	target := filepath.Join(scratch(t), "target")
+	src := m.source(t, dir{"a": "same", "b": "same", "c": "same", "d": dir{"e": "same"}})
+	src.Links = m.links(t, []string{"a", "b", "c", "d/e"})
+	_, err := m.restore(t, src, target)
+	require.NoError(t, err)
+	for _, unlinked := range []string{"", "c", "a"} {
+		if unlinked != "" {
+			require.NoError(t, os.Remove(filepath.Join(target, unlinked)))
+			require.NoError(t, os.WriteFile(filepath.Join(target, unlinked), []byte("other"), 0o644))
+		}
+		opt := Options{Mode: Overlay, Files: only(t, nil, "a")}
+		_, err = Tree(t.Context(), m, r, src, target, opt)
+		require.NoError(t, err)
+		before := identities(t, target)
+		res, err := Tree(t.Context(), m, r, src, target, opt)
+		require.NoError(t, err)
+		require.Zero(t, res.Replaced+res.Created, "after %q", unlinked)
+		require.Equal(t, before, identities(t, target))
+		require.Equal(t, stat(t, filepath.Join(target, "b")).Ino, stat(t, filepath.Join(target, "d/e")).Ino)
+	}
 }

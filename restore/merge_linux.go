@@ -111,6 +111,9 @@ func (w *writer) merge(root *target, l *lock, m marker, src Source, dir string, 
 		return Result{}, err
 	}
 	res = p.counts
+	res.Created -= w.unmade - w.stayed
+	res.Replaced -= w.stayed
+	res.Kept += w.stayed
 	res.Files, res.Dirs, res.Bytes, res.Incomplete = w.result.Files, w.result.Dirs, w.result.Bytes, w.result.Incomplete
 	return res, nil
 }
@@ -163,8 +166,13 @@ func (w *writer) prepare(root *target, l *lock, m marker, src Source, p *planner
 		return a, err
 	}
 	a.tree.scaffold = true
-	if err := w.checkNames(root, src, p.opt.Files, plan); err != nil || plan == nil {
-		return a, err
+	if plan == nil {
+		return a, nil
+	}
+	if folds, full := root.folds(); folds {
+		if err := w.checkNames(full, src, p.opt.Files, plan); err != nil {
+			return a, err
+		}
 	}
 	if err := w.fill(a.tree, src, within{scope: p.opt.Files.Root(), plan: plan}); err != nil {
 		return a, err

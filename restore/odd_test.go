@@ -66,9 +66,9 @@ func TestCollisions(t *testing.T) {
 	src := m.source(t, dir{
 		"Logo.png": "a", "logo.png": "b", "other": "c",
 		"d": dir{"Straße": dir{"x": "1"}, "STRASSE": "2", "strasse": "3", "n": "4"},
-		"e": dir{"\u00e9": "5", "e\u0301": "6"},
+		"e": dir{"\u00e9": "5", "\u00c9": "6", "e\u0301": "7"},
 	})
-	groups := [][]string{{"d/STRASSE", "d/Straße", "d/strasse"}, {"e/e\u0301", "e/\u00e9"}, {"Logo.png", "logo.png"}}
+	groups := [][]string{{"d/STRASSE", "d/strasse"}, {"e/\u00c9", "e/\u00e9"}, {"Logo.png", "logo.png"}}
 	live := filepath.Join(disk, "live")
 	require.NoError(t, os.Mkdir(live, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(live, "mine"), nil, 0o644))
@@ -97,6 +97,12 @@ func TestCollisions(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"Logo.png": "a", "other": "c", "d": "/", "d/STRASSE": "2", "d/n": "4"}, list(t, filepath.Join(disk, "part")))
 
+	// A dry run says so, too, wherever the target is.
+	for _, to := range []string{filepath.Join(disk, "missing"), filepath.Join(disk, "part", "new"), live} {
+		_, err := Tree(t.Context(), m, r, src, to, Options{Mode: Overlay, DryRun: true})
+		require.ErrorIs(t, err, ErrCollision, to)
+	}
+
 	// One that is there by another spelling is not written over.
 	src = m.source(t, dir{"MINE": "theirs"})
 	for _, mode := range []Mode{Overlay, Mirror} {
@@ -104,6 +110,12 @@ func TestCollisions(t *testing.T) {
 		require.ErrorIs(t, err, ErrCollision)
 	}
 	require.Equal(t, map[string]string{"mine": ""}, list(t, live))
+	src = m.source(t, dir{"d": dir{"MINE": dir{"x": "theirs"}}})
+	below := filepath.Join(live, "d", "mine")
+	require.NoError(t, os.MkdirAll(below, 0o755))
+	_, err = Tree(t.Context(), m, r, src, live, Options{Mode: Overlay})
+	require.ErrorIs(t, err, ErrCollision)
+	emptied(t, below)
 }
 
 // TestLesserFileSystem: what a file system cannot hold is listed, and all else is there.
@@ -117,7 +129,7 @@ func TestLesserFileSystem(t *testing.T) {
 	odd.MtimeSec, odd.MtimeNsec = 1e9+1, 123456789
 	src := m.source(t, dir{
 		"f": "file", "private": m.file(t, 0o600, "mode"), "with": with, "odd": odd, "d": dir{"deep": dir{"x": "y"}},
-		"l": symlink("f"), "no:name": "?", "no?dir": dir{"in": "it", "sub": dir{"z": "z"}}, "one": "linked", "two": "linked",
+		"l": symlink("f"), "no:name": "?", "no\xff": "?", "no?dir": dir{"in": "it", "sub": dir{"z": "z"}}, "one": "linked", "two": "linked",
 		"large": strings.Repeat("0123456789abcdef", 1<<17),
 	})
 	src.Links = m.links(t, []string{"one", "two"})
@@ -154,10 +166,13 @@ func TestLesserFileSystem(t *testing.T) {
 	require.Equal(t, want, list(t, target))
 	removed := filepath.Join(target, "d/deep/x")
 	require.NoError(t, os.Remove(removed))
+	require.NoError(t, os.WriteFile(filepath.Join(target, "l"), []byte("mine"), 0o644))
+	want["l"] = "mine" // it is not taken away for a link that cannot be made
 	again, err = Tree(t.Context(), m, r, src, target, Options{Mode: Overlay})
 	require.NoError(t, err)
 	require.NotEmpty(t, again.Incomplete)
-	require.FileExists(t, removed)
+	require.Equal(t, want, list(t, target))
+	require.Equal(t, int64(1), again.Created)
 	require.NoError(t, os.RemoveAll(target))
 	emptied(t, disk)
 }

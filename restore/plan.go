@@ -54,7 +54,8 @@ type Coverage struct {
 	// known is false when what they said is lost: nothing in there is covered then.
 	Narrow func(path string, scope policy.Scope) (_ policy.Scope, known bool, err error)
 	// Caches: of a directory with a [capture.CacheTag] only that was saved.
-	Caches bool
+	Caches      bool
+	MaxFileSize int64 // a longer file was not saved, in bytes; 0: any was
 	// Omitted tells why an entry was not saved; "": it was, or was not there.
 	Omitted func(path string) string
 	// Foreign says why a directory, told by its device and inode number, is none of the

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
@@ -22,9 +21,9 @@ type planner struct {
 	opt    Options
 	root   *target    // nil: nothing is there
 	mount  uint64     // that the target lies on
-	folds  bool       // its file system takes names for one that differ in case
 	ahead  chan *look // what somebody who has time may look at
 	counts Result
+	metas  int64    // of the replaced, those of which only metadata is
 	list   []Change // only if somebody wants it
 
 	files    map[[2]uint64]string // by device and inode number: files with several names that stay
@@ -57,8 +56,7 @@ func (w *writer) plan(root *target, src Source, opt Options) (*planner, *planDir
 	if err := unix.Fstat(root.fd, &st); err != nil {
 		return nil, nil, fmt.Errorf("look at the target: %w", err)
 	}
-	p.mount = mountOf(root.fd, "", &st)
-	p.folds = root.folds()
+	p.mount, _ = statusOf(root.fd, "", &st)
 	p.linked = p.linkedGroups()
 	whole := coverage{}
 	if c := opt.Coverage; c != nil && c.Files != nil {
@@ -87,8 +85,8 @@ func (p *planner) refusal() error {
 	case p.opt.Force:
 	case len(p.inTheWay) > 0:
 		return &PathsError{Err: ErrInTheWay, Paths: p.inTheWay}
-	case p.counts.Deleted > p.counts.Created+p.counts.Replaced:
-		return fmt.Errorf("%w: %d deleted, %d created or replaced", ErrDeletesMore, p.counts.Deleted, p.counts.Created+p.counts.Replaced)
+	case p.counts.Deleted > p.counts.Created+p.counts.Replaced-p.metas:
+		return fmt.Errorf("%w: %d deleted, %d written", ErrDeletesMore, p.counts.Deleted, p.counts.Created+p.counts.Replaced-p.metas)
 	}
 	return nil
 }
@@ -132,12 +130,14 @@ func (p *planner) both(l *look, do policy.Scope, cover coverage, keep bool) (*pl
 	}
 	differs := keep && l.differs != ""
 	if differs {
+		p.metas++
 		p.note(Replace, l.path, "its "+l.differs)
 	} else if keep && l.path != "" {
 		p.note(Keep, l.path, "")
 	}
-	isCache := slices.ContainsFunc(l.items, func(it item) bool { return it.name == capture.CacheTag })
-	cover, err := p.narrow(l.path, cover, isCache)
+	cover, err := p.narrow(l.path, cover, func(name string) bool {
+		return slices.ContainsFunc(l.items, func(it item) bool { return it.name == name })
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +163,10 @@ func (p *planner) both(l *look, do policy.Scope, cover coverage, keep bool) (*pl
 	if d.empty() && d.entry == nil {
 		return nil, nil
 	}
-	if p.mount != mountOf(l.dir.fd, "", l.st) {
-		p.foreign = append(p.foreign, Problem{Path: shown(l.path), Err: errors.New(mounted)})
+	if len(d.write)+len(d.remove) > 0 {
+		if why := p.untouchable(l.dir.fd, "", l.st); why != "" {
+			p.foreign = append(p.foreign, Problem{Path: shown(l.path), Err: errors.New(why)})
+		}
 	}
 	return d, nil
 }
@@ -247,6 +249,7 @@ func (p *planner) right(d *planDir, at string, it *item, differs string) error {
 		p.note(Replace, at, why)
 		p.makes(d, e, taken)
 	case differs != "":
+		p.metas++
 		p.note(Replace, at, "its "+differs)
 		d.meta[strings.Clone(e.Name)] = &planMeta{entry: clone(e), dev: it.st.Dev, ino: it.st.Ino, time: differs == differentTime}
 	default:
@@ -264,7 +267,7 @@ func (p *planner) makes(d *planDir, e *tree.Entry, where place) {
 // that are asked for are one file, which has no names but those of the group.
 func (p *planner) linkedGroups() map[int]bool {
 	names, inodes, broken := map[int]uint64{}, map[int]unix.Stat_t{}, map[int]bool{}
-	for at, group := range p.links.groups {
+	look := func(at string, group int, chosen bool) {
 		var st unix.Stat_t
 		dir, err := p.root.openBelow(path.Dir(at))
 		if err == nil {
@@ -273,11 +276,18 @@ func (p *planner) linkedGroups() map[int]bool {
 		}
 		first, some := inodes[group]
 		switch {
-		case err == nil && (!some || first.Dev == st.Dev && first.Ino == st.Ino):
+		case err == nil && (!some && chosen || some && first.Dev == st.Dev && first.Ino == st.Ino):
 			inodes[group] = st
 			names[group]++
-		case p.opt.Files.Decide(at, false).Keep:
+		case chosen:
 			broken[group] = true
+		}
+	}
+	for _, chosen := range []bool{true, false} { // what is not asked for may be a name, too
+		for at, group := range p.links.groups {
+			if p.opt.Files.Decide(at, false).Keep == chosen {
+				look(at, group, chosen)
+			}
 		}
 	}
 	whole := map[int]bool{}

@@ -169,6 +169,13 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 			return p.counts, err
 		}
 	}
+	if opt.DryRun && (!live || all.plan != nil) {
+		if folds, full := foldsNear(dir); folds {
+			if err := w.checkNames(full, src, opt.Files, all.plan); err != nil {
+				return p.counts, err
+			}
+		}
+	}
 	if !live || all.plan != nil {
 		if w.again, err = check(ctx, store, r, src, links, all); err != nil {
 			return Result{}, err
@@ -230,6 +237,9 @@ func inspect(dir string, m marker, opt Options) (t *target, l *lock, live bool, 
 	case l.Restore != m.Restore:
 		err = l.refuse(tree.Quote(dir))
 	}
+	if err == nil && live && !opt.DryRun && errors.Is(unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		err = &UnfinishedError{Dir: tree.Quote(dir), Living: true} // it has not begun to write
+	}
 	return t, l, live, err
 }
 
@@ -260,8 +270,10 @@ func (w *writer) inPlace(root *target, l *lock, m marker, src Source, dir string
 		root.acl = l.ACL
 		opt.resuming()
 	}
-	if err := w.checkNames(root, src, opt.Files, nil); err != nil {
-		return undo(err)
+	if folds, full := root.folds(); folds {
+		if err := w.checkNames(full, src, opt.Files, nil); err != nil {
+			return undo(err)
+		}
 	}
 	if err := root.clearDefaultACL(); err != nil {
 		return undo(err)

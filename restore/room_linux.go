@@ -46,6 +46,9 @@ func freeFiles(path string, all bool) (free uint64, ok bool) {
 		path = filepath.Dir(path)
 		err = unix.Statfs(path, &st)
 	}
+	if st.Flags&unix.ST_RDONLY != 0 {
+		return 0, false // that is said where it is written to
+	}
 	free = st.Ffree
 	if all {
 		free = st.Files

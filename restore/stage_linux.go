@@ -16,8 +16,12 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// stagePrefix begins the name of every staging directory.
-const stagePrefix = ".snapfs-restore-"
+// stagePrefix begins the name of every directory of a restore's own; AsidePattern is what
+// it has moved away in a live directory.
+const (
+	stagePrefix  = ".snapfs-restore-"
+	AsidePattern = stagePrefix + "*/" + trashName
+)
 
 // stageTree is what the tree is called in it, beside the marker. So the marker stands
 // until the tree has left as a whole.
@@ -78,8 +82,10 @@ func (w *writer) staged(m marker, src Source, dir string, opt Options) (res Resu
 	if err := freshen(root.fd); err != nil {
 		return Result{}, beside(err)
 	}
-	if err := w.checkNames(s.dir, src, opt.Files, nil); err != nil {
-		return Result{}, err
+	if folds, full := s.dir.folds(); folds {
+		if err := w.checkNames(full, src, opt.Files, nil); err != nil {
+			return Result{}, err
+		}
 	}
 	if err := w.fill(root, src, within{scope: opt.Files.Root()}); err != nil {
 		return Result{}, err

@@ -172,6 +172,12 @@ func (t *target) make(w *writer) error {
 	default:
 		if err = w.unmakeable(t.parent.fd, t.path, tree.Dir, err); errors.Is(err, errUnmakeable) {
 			t.never = true
+			if d, err := w.reader.Open(w.ctx, t.entry.Hash); err == nil {
+				below := d.Root().Totals
+				w.mu.Lock()
+				w.unmade += int64(below.Files + below.Dirs)
+				w.mu.Unlock()
+			}
 			return err
 		}
 		return w.at(t.path, cas.NoSpace(err))

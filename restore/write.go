@@ -47,6 +47,8 @@ type writer struct {
 	dirs    []dirMeta             // made so far; their modes and times are set at the end
 	late    map[string]tree.Entry // by path: directories that get theirs when they have been moved
 	further []further             // names to link once their files are there
+	unmade  int64                 // entries that the file system cannot hold, with what is in them
+	stayed  int64                 // of these, where something else is left
 }
 
 // A task is a directory to be restored, or some files of one.

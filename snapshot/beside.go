@@ -20,7 +20,10 @@ const besidePrefix = ".snapfs-restore-"
 
 // beside is what a restore delivers besides the files. It is written next to its places
 // first, and moved there when the files are restored.
-type beside struct{ moves []move }
+type beside struct {
+	moves     []move
+	artifacts string // where they go; "": nowhere
+}
 
 // move is one of them.
 type move struct {
@@ -45,6 +48,7 @@ func (s *Store) prepareBeside(ctx context.Context, cp Checkpoint, dir string, op
 		if err != nil {
 			return nil, err
 		}
+		b.artifacts = m.to
 		if !opt.DryRun {
 			err = b.add(m, func(at string) error { return s.writeArtifacts(ctx, cp, list, at, opt.Owner) })
 		}
@@ -59,6 +63,9 @@ func (s *Store) prepareBeside(ctx context.Context, cp Checkpoint, dir string, op
 		m, err := s.place(opt.Conversation, dir, "conversation")
 		if err != nil {
 			return nil, err
+		}
+		if a := b.artifacts; a != "" && (Within(a, m.to) || Within(m.to, a)) {
+			return nil, WithHint(fmt.Errorf("artifacts to %s, and conversation to %s: one lies in the other: %w", quoted(opt.Artifacts), quoted(opt.Conversation), ErrRefused), "choose a place of its own for each")
 		}
 		if !opt.DryRun {
 			err = b.add(m, func(at string) error {

@@ -52,10 +52,12 @@ func (s *Store) coverage(ctx context.Context, rec index.Record) (*restore.Covera
 		return nil, err
 	}
 	return &restore.Coverage{
-		Files:   files,
-		Caches:  saved.Settings.ExcludeCaches,
-		Foreign: foreign,
-		Omitted: func(path string) string { return omitted[path] },
+		Files:  files,
+		Caches: saved.Settings.ExcludeCaches,
+
+		MaxFileSize: saved.Settings.MaxFileSize,
+		Foreign:     foreign,
+		Omitted:     func(path string) string { return omitted[path] },
 		Narrow: func(dir string, scope policy.Scope) (policy.Scope, bool, error) {
 			for _, f := range ignore[dir] {
 				content, err := s.blobs.Read(ctx, cas.Key{NS: cas.Files, Hash: f.Hash}, nil)

@@ -118,7 +118,14 @@ func TestMirrorDeletesWhatItKnowsOf(t *testing.T) {
 		"over the limit": {
 			SaveOptions{Settings: policy.Settings{MaxFileSize: 3, SkipOver: true}},
 			map[string]string{"long": "xxxx", "f": "x"}, map[string]string{"long2": "xxxx"},
-			map[string]string{"f": "keep", "long2": gone, "long": "keep: not saved: "},
+			map[string]string{"f": "keep", "long2": "keep: not saved: it is longer than the limit", "long": "keep: not saved: "},
+		},
+		"another unfinished restore": {
+			SaveOptions{}, map[string]string{"f": "x"}, map[string]string{"sub/.snapfs-restoring": "", "sub/x": "1", "y": "1"},
+			map[string]string{
+				"f": "keep", "y": gone, "sub": "keep: it holds what is kept", "sub/x": "keep: not saved: an unfinished restore is in it",
+				"sub/.snapfs-restoring": "keep: not saved: an unfinished restore is in it",
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

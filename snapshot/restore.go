@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/cas"
@@ -69,9 +70,13 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 	}
 	if opt.Mode != restore.New {
 		if !opt.Force {
-			why, err := hazard(s.dir, realPath(dir))
+			real := realPath(dir)
+			why, err := hazard(s.dir, real)
 			if err != nil {
 				return RestoreResult{}, err
+			}
+			if home, err := os.UserHomeDir(); why == "" && err == nil && Within(realPath(home), real) {
+				why = "is around a home directory"
 			}
 			if why != "" {
 				return RestoreResult{}, WithHint(fmt.Errorf("restore into %s, which %s: %w", quoted(opt.Dir), why, ErrRefused), "restore into a directory of its own, or add --force")
@@ -123,7 +128,7 @@ func restoreHint(err error, cp Checkpoint, opt RestoreOptions) error {
 	var partial *restore.PartialError
 	switch {
 	case errors.As(err, &partial):
-		return WithHint(err, "the same restore goes on with it when it is done again")
+		return WithHint(err, "the same restore goes on with it when it is done again; until then what it has deleted is in %s", quoted(filepath.Join(opt.Dir, restore.AsidePattern)))
 	case errors.As(err, &unfinished):
 		return unfinishedHint(err, unfinished, opt.Dir)
 	case errors.As(err, &foreign):
@@ -133,9 +138,9 @@ func restoreHint(err error, cp Checkpoint, opt RestoreOptions) error {
 	case errors.Is(err, restore.ErrDeletesMore):
 		return WithHint(fmt.Errorf("%w: %w", err, ErrRefused), "--dry-run lists all of it, --force does it")
 	case errors.Is(err, restore.ErrInTheWay) && opt.Force:
-		return WithHint(fmt.Errorf("%w: %w", err, ErrRefused), "unmount it, or leave it out with --exclude")
+		return WithHint(fmt.Errorf("%w: %w", err, ErrRefused), "make it one that can be changed (unmounted, no longer immutable, yours), or leave it out with --exclude")
 	case errors.Is(err, restore.ErrInTheWay):
-		return WithHint(fmt.Errorf("%w: %w", err, ErrRefused), "move it away, leave it out with --exclude, or delete it with --force; what is mounted must be unmounted")
+		return WithHint(fmt.Errorf("%w: %w", err, ErrRefused), "move it away, leave it out with --exclude, or delete it with --force, if it is not mounted, immutable or somebody else's")
 	case errors.Is(err, restore.ErrExcluded):
 		return WithHint(fmt.Errorf("%w: %w", err, ErrForbidden), "without --strict they are skipped and counted")
 	case errors.Is(err, restore.ErrCollision):

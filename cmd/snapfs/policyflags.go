@@ -9,7 +9,7 @@ import (
 // The flags that choose among entries.
 var (
 	includeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "include", Usage: "only what matches the `PATTERN` (gitignore syntax; may be repeated)"}
-	policyFlag  = &cli.StringFlag{Name: "policy", Usage: "a `FILE` of rules for what is saved and restored", EnvVars: []string{"SNAPFS_POLICY"}}
+	policyFlag  = &cli.StringFlag{Name: "policy", Usage: "a `FILE` of rules for what is saved", EnvVars: []string{"SNAPFS_POLICY"}}
 	excludeFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "exclude", Usage: "not what matches the `PATTERN` (gitignore syntax; may be repeated)"}
 )
 

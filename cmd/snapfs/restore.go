@@ -17,7 +17,9 @@ var restoreCommand = &cli.Command{
 	Flags: []cli.Flag{
 		includeFlag,
 		excludeFlag,
-		policyFlag,
+		// Not by a variable or the configuration: what was saved comes back unless
+		// somebody says otherwise.
+		&cli.StringFlag{Name: "policy", Usage: "leave out what the rules of `FILE` leave out"},
 		&cli.BoolFlag{Name: "strict", Usage: "fail if the checkpoint has what --exclude or the policy leaves out"},
 		&cli.BoolFlag{Name: "overlay", Usage: "into a directory with content: write over what has the same names, keep the rest"},
 		&cli.BoolFlag{Name: "mirror", Usage: "like --overlay, and delete what the checkpoint would have, but has not"},
@@ -65,7 +67,7 @@ func restoreOptions(c *cli.Context) (opt snapshot.RestoreOptions, err error) {
 	if opt.Conversation == "-" {
 		return opt, snapshot.WithHint(usage(fmt.Errorf("--conversation - is no file")), "snapfs conversation REF prints it")
 	}
-	if path := c.String("policy"); path != "" {
+	if path := c.String("policy"); given(c, "policy") {
 		file, err := readPolicy(c.Context, path, "policy file "+quote(path))
 		if err != nil {
 			return opt, err
@@ -140,6 +142,9 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 		changed = fmt.Sprintf(": %d created, %d replaced, %d deleted, %d kept", res.Created, res.Replaced, res.Deleted, res.Kept)
 	}
 	summary(c, "restored %s, %s, %s to %s%s", plural(res.Files, "file", "files"), plural(res.Dirs, "directory", "directories"), size(res.Bytes), quote(opt.Dir), changed)
+	if len(opt.Include) > 0 && res.Created+res.Replaced+res.Kept == 0 {
+		fmt.Fprintln(os.Stderr, "warning: nothing in the checkpoint matches what is included")
+	}
 	if res.Skipped > 0 {
 		summary(c, "skipped: %s", plural(res.Skipped, "excluded entry", "excluded entries"))
 	}
