@@ -74,7 +74,7 @@ func TestBootstrapFails(t *testing.T) {
 		w.must("snapfs", "save", "--thread", "bad", "--compression", "off", "ws-bad")
 		w.damage("BYTES THAT")
 		w.mkdir("empty")
-		for _, dir := range []string{"empty", "missing"} {
+		for _, dir := range []string{"empty", "missing", "above/it/missing"} {
 			for _, c := range []struct {
 				code                    int
 				text, bootstrap, thread string
@@ -86,6 +86,7 @@ func TestBootstrapFails(t *testing.T) {
 				w.fails(c.code, c.text, restoreScript, "--bootstrap", c.bootstrap, "--hook", hook, c.thread, dir)
 				require.False(w, w.hooked())
 				require.False(w, w.exists("missing"))
+				require.False(w, w.exists("above"))
 				require.Empty(w, w.names("empty"))
 				require.False(w, w.exists(".snapfs-bootstrap-*"))
 			}
@@ -105,14 +106,14 @@ func TestBootstrapKilled(t *testing.T) {
 			w.mkdir(dir)
 		}
 		r := w.start(restoreScript, "--bootstrap", "touch made && exec sleep 100", "task", dir)
-		w.until("the bootstrap", func() bool { return w.exists(".snapfs-bootstrap-*/made") })
+		w.until("the bootstrap", func() bool { return w.exists(".snapfs-bootstrap-*/tree/made") })
 		w.fails(6, "another bootstrap", restoreScript, "--bootstrap", "true", "task", dir)
 		require.NoError(t, syscall.Kill(r.Process.Pid, syscall.SIGTERM))
 		require.Equal(t, 130, r.end().code)
 		require.False(t, w.exists(".snapfs-bootstrap-*"))
 
 		r = w.start(restoreScript, "--bootstrap", "echo $$ >"+w.path("pid")+" && touch made && exec sleep 100", "task", dir)
-		w.until("the bootstrap", func() bool { return w.exists(".snapfs-bootstrap-*/made") })
+		w.until("the bootstrap", func() bool { return w.exists(".snapfs-bootstrap-*/tree/made") })
 		require.NoError(t, syscall.Kill(r.Process.Pid, syscall.SIGKILL))
 		r.end()
 		w.killNoted("pid")
@@ -135,6 +136,21 @@ func (w *world) killNoted(name string) {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
+}
+
+// TestBootstrapOwner: an empty directory of somebody's stays that user's.
+func TestBootstrapOwner(t *testing.T) {
+	needRoot(t)
+	w := newWorld(t)
+	w.save("task", "one")
+	for _, thread := range []string{"task", "new"} {
+		dir := "of-" + thread
+		require.NoError(t, os.Chown(w.mkdir(dir), 1000, 1001))
+		w.must(restoreScript, "--bootstrap", "touch made", thread, dir)
+		st, err := os.Stat(w.path(dir))
+		require.NoError(t, err)
+		require.Equal(t, [2]uint32{1000, 1001}, [2]uint32{st.Sys().(*syscall.Stat_t).Uid, st.Sys().(*syscall.Stat_t).Gid})
+	}
 }
 
 // TestBootstrapVolume: a mountpoint stays one, and is filled in place; so is what a link

@@ -170,11 +170,14 @@ run() {
 }
 
 # The bootstrap's directory: beside DIR, or in DIR when that is a mountpoint. It is
-# locked by whoever uses it; one that nobody has locked is of somebody who was killed.
+# locked by whoever uses it, and the work lies in it; one that nobody has locked is of
+# somebody who was killed.
 work='' work_lock=''
+parents=() # directories above DIR that were made for it, innermost first
 drop() {
-	[ -z "$work" ] || rm -rf -- "$work" || say "cannot remove ${work@Q}"
+	[ -z "$work" ] || rm -rf -- "${work%/*}" || say "cannot remove ${work@Q}"
 	work=''
+	[ ${#parents[@]} = 0 ] || rmdir -- "${parents[@]}" 2>/dev/null || true # only if still empty
 }
 trap drop EXIT
 place() {
@@ -183,6 +186,10 @@ place() {
 	if [ -d "$dir" ] && { mountpoint -q -- "$dir" || [ -L "$dir" ]; }; then
 		in_place=true at=$dir/
 	else
+		above=${at%/}
+		while [ -n "$above" ] && [ ! -e "$above" ]; do
+			parents+=("$above") above=${above%/*}
+		done
 		mkdir -p -- "$at" || fail 1 "cannot make ${at@Q}"
 	fi
 	for old in "$at$private".*; do
@@ -192,25 +199,32 @@ place() {
 		rm -rf -- "$old" || fail 1 "cannot remove ${old@Q}, which a killed bootstrap left"
 		exec {work_lock}<&-
 	done
-	work=$(mktemp -d "$at$private.XXXXXX") || fail 1 "cannot make a directory for the bootstrap in ${at@Q}"
-	exec {work_lock}<"$work"
-	flock -n "$work_lock" || fail 1 "cannot lock ${work@Q}"
+	work=$(mktemp -d "$at$private.XXXXXX")/tree && mkdir -- "$work" || fail 1 "cannot make a directory for the bootstrap in ${at@Q}"
+	exec {work_lock}<"${work%/*}"
+	flock -n "$work_lock" || fail 1 "cannot lock ${work%/*}"
 }
 
 # settle brings what the bootstrap's directory holds to DIR.
 settle() {
 	if ! $in_place; then
-		[ ! -d "$dir" ] || [ -n "$own" ] || { chmod --reference="$dir" -- "$work" && chown --reference="$dir" -- "$work"; } || return 1
-		[ -d "$dir" ] || [ -n "$own" ] || chmod "$(printf %o $((0777 & ~$(umask))))" -- "$work" || return 1
+		if [ -d "$dir" ] && [ ${#owner_flags[@]} = 0 ]; then
+			chown --reference="$dir" -- "$work" || return 1
+		fi
+		if [ -d "$dir" ] && [ -z "$own" ]; then
+			chmod --reference="$dir" -- "$work" || return 1
+		elif [ -z "$own" ]; then
+			chmod "$(printf %o $((0777 & ~$(umask))))" -- "$work" || return 1
+		fi
 		# An empty directory gives way to another one, by rename(2).
 		mv -T -- "$work" "$dir" || return 1
-		work=''
+		drop
 		return
 	fi
 	mark
 	[ -z "$own" ] || saved=$(stat -c %y -- "$work")
 	inside find "$work" -mindepth 1 -maxdepth 1 -exec mv -t "$dir/" -- {} + || again 1
-	[ -z "$own" ] || { chmod --reference="$work" -- "$dir" && chown --reference="$work" -- "$dir"; } || again 1
+	[ -z "$own" ] || chmod --reference="$work" -- "$dir" || again 1
+	[ ${#owner_flags[@]} = 0 ] || chown --reference="$work" -- "$dir" || again 1
 	inside drop
 	marked=$(stat -Lc %y -- "$dir")
 	unmark
