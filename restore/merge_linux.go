@@ -39,7 +39,8 @@ func (e *PartialError) Unwrap() error { return e.Err }
 
 // merge carries out a plan for the live directory root. l is the marker of a killed
 // restore that it goes on with.
-func (w *writer) merge(root *target, l *lock, m marker, src Source, dir string, p *planner, plan *planDir) (res Result, err error) {
+func (w *writer) merge(root *target, l *lock, m marker, src Source, dir string, p *planner) (res Result, err error) {
+	plan := p.todo
 	if l == nil && plan == nil {
 		return p.counts, nil
 	}

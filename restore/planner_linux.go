@@ -24,6 +24,7 @@ type planner struct {
 	ahead  chan *look // what somebody who has time may look at
 	counts Result
 	metas  int64    // of the replaced, those of which only metadata is
+	todo   *planDir // in the live target; nil: nothing
 	list   []Change // only if somebody wants it
 
 	files    map[[2]uint64]string // by device and inode number: files with several names that stay
@@ -44,17 +45,17 @@ type coverage struct {
 }
 
 // plan compares what is in root, which is nil when nothing is there, with the source.
-func (w *writer) plan(root *target, src Source, opt Options) (*planner, *planDir, error) {
+func (w *writer) plan(root *target, src Source, opt Options) (*planner, error) {
 	p := &planner{
 		writer: w, opt: opt, root: root, files: map[[2]uint64]string{},
 	}
 	if root == nil {
 		_, err := p.missingIn("", src.Root, opt.Files.Root())
-		return p, nil, err
+		return p, err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(root.fd, &st); err != nil {
-		return nil, nil, fmt.Errorf("look at the target: %w", err)
+		return nil, fmt.Errorf("look at the target: %w", err)
 	}
 	p.mount, _ = statusOf(root.fd, "", &st)
 	p.linked = p.linkedGroups()
@@ -66,11 +67,17 @@ func (w *writer) plan(root *target, src Source, opt Options) (*planner, *planDir
 	e.Hash = src.Root
 	stop := p.lookers()
 	defer stop()
-	d, err := p.both(p.newLook(root.fd, "", &e, &st, opt.Files.Root()), opt.Files.Root(), whole, !opt.Files.Restricted())
-	if err != nil {
-		return nil, nil, err
+	var err error
+	p.todo, err = p.both(p.newLook(root.fd, "", &e, &st, opt.Files.Root()), opt.Files.Root(), whole, !opt.Files.Restricted())
+	return p, err
+}
+
+// result is what the plan counts; without one, nothing.
+func (p *planner) result() Result {
+	if p == nil {
+		return Result{}
 	}
-	return p, d, nil
+	return p.counts
 }
 
 // refusal is why the plan must not be carried out; nil: it may.
@@ -322,7 +329,9 @@ func (p *planner) skip(at string, d policy.Decision) {
 	}
 	why := excludedBy(d.Rule)
 	p.note(Skip, at, why)
-	p.excluded = append(p.excluded, Problem{Path: strings.Clone(at), Err: errors.New(why)})
+	if p.opt.Strict {
+		p.excluded = append(p.excluded, Problem{Path: strings.Clone(at), Err: errors.New(why)})
+	}
 }
 
 func excludedBy(r policy.Rule) string { return "excluded by " + r.Pattern + " (" + r.Source + ")" }

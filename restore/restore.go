@@ -152,29 +152,13 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	// More workers than processors: creating a file waits for the disk.
 	w := newWriter(ctx, cancel, store, r, links, 2*runtime.GOMAXPROCS(0))
 	w.onStep, w.owners = opt.step, newOwners(src, opt)
-	var p *planner
 	all := within{scope: opt.Files.Root()}
-	if live || opt.DryRun || opt.Strict || opt.Plan != nil {
-		at := root
-		if !live {
-			at = nil
-		}
-		if p, all.plan, err = w.plan(at, src, opt); err != nil {
-			return Result{}, err
-		}
-		if opt.Plan != nil {
-			opt.Plan(p.list)
-		}
-		if err := p.refusal(); err != nil {
-			return p.counts, err
-		}
+	p, err := w.planned(root, live, src, dir, opt)
+	if err != nil {
+		return p.result(), err
 	}
-	if opt.DryRun && (!live || all.plan != nil) {
-		if folds, full := foldsNear(dir); folds {
-			if err := w.checkNames(full, src, opt.Files, all.plan); err != nil {
-				return p.counts, err
-			}
-		}
+	if live {
+		all.plan = p.todo
 	}
 	if !live || all.plan != nil {
 		if w.again, err = check(ctx, store, r, src, links, all); err != nil {
@@ -185,7 +169,7 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	case opt.DryRun:
 		return p.counts, nil
 	case live:
-		return w.merge(root, l, m, src, dir, p, all.plan)
+		return w.merge(root, l, m, src, dir, p)
 	}
 	if root != nil {
 		res, err = w.inPlace(root, l, m, src, dir, opt)
@@ -194,6 +178,33 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	}
 	res.Created = res.Files + res.Dirs
 	return res, err
+}
+
+// planned makes the plan of a restore that needs one, shows it to who asked, and fails
+// when it must not be carried out. Other restores have none.
+func (w *writer) planned(root *target, live bool, src Source, dir string, opt Options) (*planner, error) {
+	if !live && !opt.DryRun && !opt.Strict && opt.Plan == nil {
+		return nil, nil
+	}
+	if !live {
+		root = nil // it is empty
+	}
+	p, err := w.plan(root, src, opt)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Plan != nil {
+		opt.Plan(p.list)
+	}
+	if err := p.refusal(); err != nil {
+		return p, err
+	}
+	if opt.DryRun && (!live || p.todo != nil) {
+		if folds, full := foldsNear(dir); folds {
+			return p, w.checkNames(full, src, opt.Files, p.todo)
+		}
+	}
+	return p, nil
 }
 
 // inspect looks at the target without changing it. It returns nil for one that is
