@@ -31,6 +31,9 @@ func (b *bench) restores() error {
 			if _, err := b.restored(s, id, t, b.shm, "restore to tmpfs, beside cp -a", "0.6 x"); err != nil {
 				return err
 			}
+			if err := b.mirrored(s, id, t); err != nil {
+				return err
+			}
 		}
 		took, err := b.restored(s, id, t, b.dir, "restore to the disk, beside cp -a + sync", "0.5 x")
 		if err != nil {
@@ -97,6 +100,31 @@ func (b *bench) restored(s *store, id string, t *tree, parent, what, reach strin
 	}
 	b.compare(t.name, what, reach, took[0], took[1])
 	return took[1], nil
+}
+
+// mirrored measures a restore into a directory that is equal already beside rsync, which
+// compares contents, too.
+func (b *bench) mirrored(s *store, id string, t *tree) error {
+	dir, err := os.MkdirTemp(b.shm, "mirrored-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	target := filepath.Join(dir, "tree")
+	if _, err := timed(0, s.command("restore", id, target)); err != nil {
+		return err
+	}
+	took, err := race(
+		func() (time.Duration, error) {
+			return timed(0, b.command("rsync", "-aHc", "--delete", t.dir+"/", target+"/"))
+		},
+		func() (time.Duration, error) { return timed(0, s.command("restore", "--mirror", id, target)) },
+	)
+	if err != nil {
+		return err
+	}
+	b.compare(t.name, "restore --mirror of what is there, beside rsync -aHc", "", took[0], took[1])
+	return t.same(target)
 }
 
 // same makes sure that a copy has as many files as the tree: what restores nothing is
