@@ -1,6 +1,9 @@
 package policy
 
-import "strings"
+import (
+	"math/bits"
+	"strings"
+)
 
 // byteSet is a set of bytes, one bit each.
 type byteSet [4]uint64
@@ -21,10 +24,29 @@ func (s byteSet) negate() byteSet {
 	return s
 }
 
+// inNames returns those of the bytes that a name can have.
+func (s byteSet) inNames() byteSet {
+	s[0] &^= 1 | 1<<'/'
+	return s
+}
+
+// only returns the byte of a set that has just one.
+func (s *byteSet) only() (b byte, ok bool) {
+	n := 0
+	for i, word := range s {
+		if word != 0 {
+			n += bits.OnesCount64(word)
+			b = byte(64*i + bits.TrailingZeros64(word))
+		}
+	}
+	return b, n == 1
+}
+
 // parseSet compiles the set in brackets at text[start] and returns the index
 // behind it. The grammar is that of git's wildmatch.c: "!" or "^" negates, a
 // "]" that comes first is a member, a backslash escapes, and what looks like a
-// class but has no ":]" is taken byte by byte.
+// class but has no ":]" is taken byte by byte. Of a range that runs backwards only
+// its first byte is a member. A slash may be written, and never matches.
 func parseSet(text string, start int) (set byteSet, end int, err *flaw) {
 	i := start + 1
 	negated := i < len(text) && (text[i] == '!' || text[i] == '^')
@@ -42,6 +64,9 @@ func parseSet(text string, start int) (set byteSet, end int, err *flaw) {
 			if negated {
 				set = set.negate()
 			}
+			if set = set.inNames(); set == (byteSet{}) {
+				return set, i, flawSetEmpty
+			}
 			return set, i + 1, nil
 		case b == '-' && prev >= 0 && i+1 < len(text) && text[i+1] != ']':
 			i++
@@ -50,9 +75,6 @@ func parseSet(text string, start int) (set byteSet, end int, err *flaw) {
 				if i == len(text) {
 					return set, i, flawUnclosed
 				}
-			}
-			if int(text[i]) < prev {
-				return set, i, flawRange
 			}
 			set.addRange(byte(prev), text[i])
 			prev = -1

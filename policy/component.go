@@ -87,9 +87,12 @@ func matchTokens(tokens []token, name string, work *int) bool {
 	return t == len(tokens)
 }
 
-// parseComponent compiles text, which has no slash and has passed check.
+// anyDepthText reports whether a component is **.
+func anyDepthText(text string) bool { return len(text) > 1 && strings.Trim(text, "*") == "" }
+
+// parseComponent compiles text, which has no slash but in sets and has passed check.
 func parseComponent(text string) component {
-	if len(text) > 1 && strings.Trim(text, "*") == "" {
+	if anyDepthText(text) {
 		return component{kind: anyDepth}
 	}
 	var tokens []token
@@ -103,10 +106,13 @@ func parseComponent(text string) component {
 				stars++
 			}
 		case '?':
-			tokens = append(tokens, token{set: byteSet{}.negate()})
+			tokens = append(tokens, token{set: byteSet{}.negate().inNames()})
 		case '[':
 			set, end, _ := parseSet(text, i)
 			tokens = append(tokens, token{set: set})
+			if b, ok := set.only(); ok { // [*] is the byte itself
+				plain = append(plain, b)
+			}
 			i = end - 1
 		default:
 			if text[i] == '\\' {

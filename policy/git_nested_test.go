@@ -56,6 +56,24 @@ func TestNestedFilesAgreeWithGit(t *testing.T) {
 	})
 }
 
+// Lines with NUL bytes, as a file in UTF-16 has them: what git finds in them counts,
+// and they are refused besides.
+func TestNULInIgnoreFileAgreesWithGit(t *testing.T) {
+	o := newGitOracle(t, []string{"a.pem", "b.pem", "c.key", "\xff\xfe*"})
+	for _, content := range []string{"a.pem\x00x\n*.key\n", "*.pem\x00\r\n!b.pem\x00", "\x00*\n", "#a\x00\na.pem", "\xff\xfe*\x00.\x00p\x00e\x00m\x00\n\x00", "a.pem \x00x", "!\x00\n"} {
+		file := filepath.Join(o.work, ".gitignore")
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o666))
+		files, err := CompileFiles(FilesOptions{NoDefaults: true})
+		require.NoError(t, err)
+		scope, err := files.Root().Narrow(".gitignore", ParseIgnore(".gitignore", []byte(content)))
+		require.Equal(t, !strings.HasPrefix(content, "#"), err != nil, "%q is refused", content)
+		for p, rule := range o.ask(t) {
+			d, _ := scope.Decide(p, false)
+			require.Equal(t, rule == (Rule{}) || strings.HasPrefix(rule.Pattern, "!"), d.Keep, "%q with %q", p, content)
+		}
+	}
+}
+
 // ignoredTree is a tree and what its ignore files say, by the directory that they are
 // in: empty for the root, else its path with a slash at the end.
 type ignoredTree struct {

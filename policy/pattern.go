@@ -36,11 +36,10 @@ var (
 	flawSlashes   = &flaw{"there is nothing between two slashes", "write one slash, or /**/ for any number of folders"}
 	flawDots      = &flaw{`no entry is called "." or ".."`, "write the path from the workspace's root, such as /build/out"}
 	flawBackslash = &flaw{"the backslash at the end escapes nothing", `write \\ for a backslash in a name, and / between folders`}
-	flawEscSlash  = &flaw{"a slash cannot be escaped", `write / between folders; no name has a slash`}
+	flawEscRoot   = &flaw{"no name begins with a slash", `write / without the backslash for the folder of the rules`}
 	flawUnclosed  = &flaw{`"[" is not closed`, `close the set with ], or write \[ for a bracket in a name`}
-	flawSetSlash  = &flaw{"a set never matches a slash", "write / outside of the brackets"}
+	flawSetEmpty  = &flaw{"the set matches nothing that a name can have", "write / outside of the brackets: a set never matches it"}
 	flawClass     = &flaw{"unknown class of characters", "write one of alnum, alpha, blank, cntrl, digit, graph, lower, print, punct, space, upper, xdigit, as in [[:digit:]]"}
-	flawRange     = &flaw{"a range in brackets runs backwards", `write the smaller byte first, as in [a-z], or \- for a dash`}
 )
 
 // parsed is a rule taken apart.
@@ -88,7 +87,8 @@ func (p *parsed) parse() *flaw {
 		return err
 	}
 
-	// From here on a slash is always one between two components.
+	// As in git, a slash anywhere binds the pattern to where the rules stand, even
+	// one in a set, which matches no slash.
 	if !strings.Contains(text, "/") {
 		c := parseComponent(text)
 		if c.kind == anyDepth {
@@ -97,14 +97,19 @@ func (p *parsed) parse() *flaw {
 		p.alternatives = []alternative{{floating: true, components: []component{c}}}
 		return c.flaw()
 	}
+	var first *flaw
 	for _, text := range spellings(strings.TrimPrefix(text, "/")) {
 		alt, err := parsePath(text)
-		if err != nil {
-			return err
+		if err == nil {
+			p.alternatives = append(p.alternatives, alt)
+		} else if first == nil {
+			first = err
 		}
-		p.alternatives = append(p.alternatives, alt)
 	}
-	return nil
+	if len(p.alternatives) > 0 {
+		return nil // foo**//bar is foo/bar still
+	}
+	return first
 }
 
 // trimSpaces drops trailing spaces but for one behind a backslash.
@@ -121,33 +126,49 @@ func trimSpaces(s string) string {
 	return s[:end]
 }
 
-// check refuses escapes and sets that cannot mean anything. What it passes can
-// be cut at slashes.
+// check refuses escapes and sets that cannot match anything.
 func check(text string) *flaw {
+	if strings.HasPrefix(strings.TrimPrefix(text, "/"), `\/`) {
+		return flawEscRoot
+	}
 	for i := 0; i < len(text); {
-		switch text[i] {
-		case '\\':
-			if i+1 == len(text) {
-				return flawBackslash
-			}
-			if text[i+1] == '/' {
-				return flawEscSlash
-			}
-			i += 2
-		case '[':
-			_, end, err := parseSet(text, i)
-			if err != nil {
-				return err
-			}
-			if strings.Contains(text[i:end], "/") {
-				return flawSetSlash
-			}
-			i = end
-		default:
-			i++
+		end, err := skip(text, i)
+		if err != nil {
+			return err
 		}
+		i = end
 	}
 	return nil
+}
+
+// skip returns the index behind what stands at text[i]: a set, a byte with its escape,
+// or a byte.
+func skip(text string, i int) (end int, err *flaw) {
+	switch text[i] {
+	case '\\':
+		if i+1 == len(text) {
+			return i, flawBackslash
+		}
+		return i + 2, nil
+	case '[':
+		_, end, err = parseSet(text, i)
+		return end, err
+	}
+	return i + 1, nil
+}
+
+// cutSlash cuts text, which has passed check, at its first slash that is in no set.
+func cutSlash(text string) (part, rest string, slash string) {
+	for i := 0; i < len(text); {
+		switch {
+		case text[i] == '/':
+			return text[:i], text[i+1:], "/"
+		case strings.HasPrefix(text[i:], `\/`):
+			return text[:i], text[i+2:], `\/`
+		}
+		i, _ = skip(text, i)
+	}
+	return text, "", ""
 }
 
 // spellings returns the patterns that one with slashes stands for: itself,
@@ -158,10 +179,14 @@ func check(text string) *flaw {
 // regular ones.
 func spellings(text string) []string {
 	start := strings.IndexAny(text, `*?[\`)
-	if start <= 0 || text[start-1] == '/' {
+	if start < 0 {
 		return []string{text}
 	}
-	head, rest, ok := text[:start], text[start:], false
+	head, rest, ok := text[:start], plainSlashes(text[start:]), false
+	text = head + rest
+	if head == "" || strings.HasSuffix(head, "/") {
+		return []string{text}
+	}
 	for more := true; more; { // foo**/**/bar says no more than foo**/bar
 		if rest, ok = cutStars(rest); !ok {
 			return []string{text}
@@ -177,6 +202,27 @@ func spellings(text string) []string {
 	return []string{head + rest[1:], head + "*/**" + rest}
 }
 
+// plainSlashes takes the backslashes from slashes. To git they mean the same, but for
+// **\/ at the beginning or behind a slash: it stands for one name or more, not for none.
+func plainSlashes(text string) string {
+	if !strings.Contains(text, `\/`) {
+		return text
+	}
+	var b strings.Builder
+	for slash := "/"; slash != ""; {
+		var part string
+		part, text, slash = cutSlash(text)
+		if slash == `\/` && anyDepthText(part) {
+			part = "*/**"
+		}
+		b.WriteString(part)
+		if slash != "" {
+			b.WriteByte('/')
+		}
+	}
+	return b.String()
+}
+
 // cutStars cuts a component that is ** off the beginning of text and returns
 // what follows: nothing, or a slash and more.
 func cutStars(text string) (rest string, ok bool) {
@@ -188,8 +234,9 @@ func cutStars(text string) (rest string, ok bool) {
 // parsePath cuts a pattern with slashes into components.
 func parsePath(text string) (alternative, *flaw) {
 	var alt alternative
-	for part := range strings.SplitSeq(text, "/") {
-		if part == "" {
+	for slash := "/"; slash != ""; {
+		var part string
+		if part, text, slash = cutSlash(text); part == "" {
 			return alt, flawSlashes
 		}
 		c := parseComponent(part)
