@@ -116,7 +116,8 @@ type Result struct {
 	Over       int   // files over the limit that [policy.Settings] leaves out
 	// Ignore are the ignore files that were in force, sorted by path.
 	Ignore []policy.IgnoreFile
-	// Warnings are for the user, in order of the paths that they begin with.
+	// Warnings are for the user: those about the whole, then in order of the paths that
+	// the others begin with.
 	Warnings []string
 	// Known is for the next capture, once the objects are durable.
 	Known *Known
@@ -137,11 +138,12 @@ func treeOf(ctx context.Context, dir string, w cas.Writer, opt Options, plan *pl
 	defer cancel(nil)
 	c := newWalker(ctx, cancel, w)
 	c.opt, c.known, c.plan = opt, opt.Known, plan
+	c.opt.Files, c.unmatched = opt.Files.WatchedIncludes()
 	return c.run(root, workers())
 }
 
 func newWalker(ctx context.Context, cancel context.CancelCauseFunc, w cas.Writer) *walker {
-	return &walker{ctx: ctx, cancel: cancel, w: w, meter: progress.From(ctx), fineTimes: fineTimes, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}, suspects: map[string]policy.Rule{}}
+	return &walker{ctx: ctx, cancel: cancel, w: w, meter: progress.From(ctx), fineTimes: fineTimes, links: linkTable{inodes: map[inode]*linked{}}, setNumbers: map[cas.Hash]uint32{}, suspects: map[string]policy.Rule{}, unmatched: func() []policy.Rule { return nil }}
 }
 
 // openRoot opens the workspace itself; here alone a symlink is followed.
@@ -192,6 +194,7 @@ func (c *walker) run(root *dirFD, workers int) (Result, error) {
 		return Result{}, err
 	}
 	slices.SortFunc(c.left, func(a, b Omission) int { return strings.Compare(a.Path, b.Path) })
+	c.lost()
 	slices.SortFunc(c.ignoreFiles, func(a, b policy.IgnoreFile) int { return strings.Compare(a.Path, b.Path) })
 	return Result{
 		Root: c.root, Stat: stat, Links: links, Left: c.left, Known: &Known{records: c.seen, sets: c.sets},
@@ -271,8 +274,10 @@ type walker struct {
 	budget    policy.Budget // of these
 	plan      *plan         // nil: files are read and stored
 	sizes     sizes
-	fineTimes func(fd int) bool // [fineTimes], but in tests
-	looked    func(path string) // for tests: after a directory was listed or a file looked at, before it is read
+	unmatched func() []policy.Rule // includes that have matched nothing
+	passed    atomic.Bool          // something is not saved since no include matches it
+	fineTimes func(fd int) bool    // [fineTimes], but in tests
+	looked    func(path string)    // for tests: after a directory was listed or a file looked at, before it is read
 
 	mu         sync.Mutex
 	problems   []Problem

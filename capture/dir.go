@@ -229,6 +229,8 @@ func (w *worker) list(d *directory) error {
 			if decision.Rule.Pattern != "" {
 				w.omit(&w.excluded, path(), "excluded by "+decision.Rule.Pattern+" ("+decision.Rule.Source+")")
 				w.suspect(d, decision)
+			} else if !w.passed.Load() {
+				w.passed.Store(true)
 			}
 			continue
 		}
@@ -287,7 +289,9 @@ func vanished(err error) error {
 // droppedBits would make who runs a restored file somebody else.
 const droppedBits = unix.S_ISUID | unix.S_ISGID
 
-func (c *walker) omitBits(path string) { c.omit(&c.setuid, path, "setuid and setgid bits dropped") }
+const setuidDropped = "setuid and setgid bits dropped"
+
+func (c *walker) omitBits(path string) { c.omit(&c.setuid, path, setuidDropped) }
 
 // fill makes the tree entry of a stat, without content. dir is the path of the
 // directory that it is in, as of [directory].

@@ -198,33 +198,3 @@ func (d *dirFD) isCache(names []dirName) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && kindOf(&st) == unix.DT_REG && string(readAt(fd, 0, int64(len(cacheSignature)), nil)) == cacheSignature
 }
-
-// suspect notes a rule that takes something out of a directory in the root by a
-// pattern of several parts. If nothing is left there in the end, it may have been
-// meant otherwise.
-func (c *walker) suspect(d *directory, decision policy.Decision) {
-	rule := decision.Rule
-	pattern := strings.TrimPrefix(strings.Trim(rule.Pattern, "/"), "**/")
-	if d.parent == nil || decision.Ignored || rule.Source == policy.DefaultSource || !strings.Contains(pattern, "/") {
-		return
-	}
-	top, _, _ := strings.Cut(d.path, "/")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.suspects[top]; !ok {
-		c.suspects[top] = rule
-	}
-}
-
-// emptied warns of a directory in the root of which nothing but directories is left.
-func (c *walker) emptied(d *directory, files uint64) {
-	if files > 0 || d.parent == nil || d.parent.parent != nil || !d.entry.keep {
-		return
-	}
-	c.mu.Lock()
-	rule, ok := c.suspects[d.name()]
-	c.mu.Unlock()
-	if ok {
-		c.warn(d.name(), fmt.Sprintf("%s: no file in it is saved; one of the rules that leave them out is %s (%s)", tree.Quote(d.name()), tree.Quote(rule.Pattern), rule.Source))
-	}
-}

@@ -312,7 +312,8 @@ func TestWarnsOfEmptiedDirectories(t *testing.T) {
 		".cache: no file in it is saved; one of the rules that leave them out is .cache/foo/** (--exclude)",
 		"a: no file in it is saved; one of the rules that leave them out is /a/* (--exclude)",
 	}, warnings("", ".cache/foo/**", "/a/*", "kept/x", "/e/*"))
-	require.Empty(t, warnings("", "a", "/kept", "x", "**/node_modules", "**/y/"), "whole directories and plain names are meant")
+	require.Equal(t, []string{"kept: no file in it is saved; one of the rules that leave them out is **/x (--exclude)"}, warnings("", "**/x", "**/y", "a", "own", "nm"), "each by a pattern of several parts")
+	require.Empty(t, warnings("", "a", "/kept", "x", "node_modules", "y/", "/nm/", "[!/]wn"), "whole directories and plain names are meant")
 	require.Empty(t, warnings("/own/*\n/a/*\n"), "the workspace's own files are the workspace's business")
 }
 

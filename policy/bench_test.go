@@ -122,3 +122,29 @@ func BenchmarkDecideManyRules(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDecideIncludes has an include that takes all, and one that never matches, as
+// they are and watched.
+func BenchmarkDecideIncludes(b *testing.B) {
+	tree := benchTree(benchEntries)
+	for _, watch := range []bool{false, true} {
+		b.Run(fmt.Sprintf("watched=%v", watch), func(b *testing.B) {
+			files, err := CompileFiles(FilesOptions{Include: []Rule{{Pattern: "modules/"}, {Pattern: "src/q/*"}}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if watch {
+				files, _ = files.WatchedIncludes()
+			}
+			_, top := files.Root().Decide("modules", true)
+			for b.Loop() {
+				for i := range tree {
+					if d, _ := top.Decide(tree[i].name, tree[i].isDir); !d.Keep {
+						b.Fatal(tree[i].path)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchEntries, "ns/entry")
+		})
+	}
+}

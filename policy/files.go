@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"strings"
-	"sync/atomic"
 )
 
 // Rule is one pattern in gitignore syntax and where it was written.
@@ -13,6 +12,17 @@ type Rule struct {
 	// Source names the place for people: "default", "--exclude",
 	// "policy.yaml:12", ".snapfsignore:3".
 	Source string
+}
+
+// Several reports whether the pattern has several parts: a slash that is not its first
+// or last byte, and not in a set.
+func (r Rule) Several() bool {
+	text := strings.TrimPrefix(trimSpaces(r.Pattern), "!")
+	if check(text) != nil {
+		return false
+	}
+	_, rest, slash := cutSlash(strings.TrimPrefix(strings.TrimSuffix(text, "/"), "/"))
+	return slash != "" && rest != ""
 }
 
 // FilesOptions is what [CompileFiles] compiles. The zero value stands for the
@@ -83,22 +93,19 @@ type Decision struct {
 // Watched returns the same rules, and a function that tells which of them have
 // matched no entry that the result's decisions were about since, excludes first.
 func (f *Files) Watched() (files *Files, unmatched func() []Rule) {
-	exclude, include := *f.exclude, *f.include
-	files = &Files{exclude: &exclude, include: &include}
-	sets := []*ruleSet{&exclude, &include}
-	for _, s := range sets {
-		s.matched = make([]atomic.Bool, len(s.rules))
+	files = &Files{exclude: f.exclude.watched(), include: f.include.watched()}
+	return files, func() []Rule { return append(files.exclude.unmatched(), files.include.unmatched()...) }
+}
+
+// WatchedIncludes is [Files.Watched] for includes alone, which costs nothing once each
+// has matched something. What is below an include's match counts for the others, what
+// an exclude leaves out for none.
+func (f *Files) WatchedIncludes() (files *Files, unmatched func() []Rule) {
+	files = f
+	if f.include.watch == nil {
+		files = &Files{exclude: f.exclude, include: f.include.watched()}
 	}
-	return files, func() (rules []Rule) {
-		for _, s := range sets {
-			for i := range s.rules {
-				if !s.matched[i].Load() {
-					rules = append(rules, s.rules[i].Rule)
-				}
-			}
-		}
-		return rules
-	}
+	return files, files.include.unmatched
 }
 
 // Decide decides about the entry at path: relative to the workspace's root,

@@ -114,29 +114,10 @@ func TestGoodPoliciesAreClean(t *testing.T) {
 // TestFindingsHaveNoEffect: a rule that Lint reports can be left out, and every
 // decision stays what it was.
 func TestFindingsHaveNoEffect(t *testing.T) {
-	names := []string{"a", "b", "ab", "c", "abc", "*", "-", "!"}
-	var paths []string
-	for _, x := range names {
-		paths = append(paths, x, x+"/")
-		for _, y := range names {
-			paths = append(paths, x+"/"+y, x+"/"+y+"/")
-			for _, z := range []string{"a", "b", "ab"} {
-				paths = append(paths, x+"/"+y+"/"+z, x+"/"+y+"/"+z+"/")
-			}
-		}
-	}
+	paths := smallTree
 	reported := 0
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func(what string, bang bool) []Rule {
-			var list []Rule
-			for _, p := range rapid.SliceOfN(patternGen(), 0, 5).Draw(t, what) {
-				if parsed, err := parse(Rule{Pattern: p}); err == nil && (bang || !parsed.negated) {
-					list = append(list, Rule{Pattern: p, Source: what + string(rune('0'+len(list)))})
-				}
-			}
-			return list
-		}
-		opts := FilesOptions{NoDefaults: true, Exclude: draw("exclude", true), Include: draw("include", false)}
+		opts := drawOptions(t)
 		files, err := CompileFiles(opts)
 		require.NoError(t, err)
 		without := func(rules []Rule, r Rule) []Rule {

@@ -23,7 +23,41 @@ type ruleSet struct {
 	byGlob   []int            // floating patterns with any other first component
 	floats   bool             // any floating pattern: a match is possible everywhere
 	loops    bool             // any **, so that positions need pruning
-	matched  []atomic.Bool    // whether a rule ever matched an entry; nil: nobody asks
+	watch    *watch           // nil: nobody asks which rules match something
+}
+
+// watch notes which of a list of rules have matched an entry.
+type watch struct {
+	matched []atomic.Bool
+	left    atomic.Int64 // rules that have not
+}
+
+// saw notes that a rule has matched.
+func (w *watch) saw(rule int) {
+	if !w.matched[rule].Load() && w.matched[rule].CompareAndSwap(false, true) {
+		w.left.Add(-1)
+	}
+}
+
+// watched returns the same rules with a watch of their own.
+func (s *ruleSet) watched() *ruleSet {
+	watched := *s
+	watched.watch = &watch{matched: make([]atomic.Bool, len(s.rules))}
+	watched.watch.left.Store(int64(len(s.rules)))
+	return &watched
+}
+
+// watching reports whether there are rules that somebody waits for.
+func (s *ruleSet) watching() bool { return s.watch != nil && s.watch.left.Load() > 0 }
+
+// unmatched returns the rules of a watched set that have matched nothing.
+func (s *ruleSet) unmatched() (rules []Rule) {
+	for i := range s.rules {
+		if !s.watch.matched[i].Load() {
+			rules = append(rules, s.rules[i].Rule)
+		}
+	}
+	return rules
 }
 
 // rule is a Rule taken apart; its patterns refer to it by number.
@@ -124,8 +158,8 @@ func (w *stepper) advance(at position) {
 	deep := p.components[at.next].loops()
 	if last && (w.isDir || !w.set.rules[p.rule].dirOnly) {
 		w.best = max(w.best, p.rule)
-		if w.set.matched != nil {
-			w.set.matched[p.rule].Store(true)
+		if w.set.watch != nil {
+			w.set.watch.saw(p.rule)
 		}
 	}
 	if !w.isDir {

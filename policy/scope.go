@@ -52,7 +52,11 @@ func (s Scope) Decide(name string, isDir bool) (Decision, Scope) {
 		return dropped(out.Rule, true)
 	}
 
-	if s.chosen == nil && len(s.files.include.rules) > 0 {
+	if s.chosen != nil {
+		if s.files.include.watching() { // other includes may match here, too
+			_, sub.include = s.files.include.step(s.include, name, isDir, &work)
+		}
+	} else if len(s.files.include.rules) > 0 {
 		chosen, open := s.files.include.step(s.include, name, isDir, &work)
 		if chosen == nil {
 			if !isDir || (len(open) == 0 && !s.files.include.floats) {
@@ -62,6 +66,9 @@ func (s Scope) Decide(name string, isDir bool) (Decision, Scope) {
 			return Decision{Descend: true}, sub
 		}
 		sub.chosen = chosen
+		if s.files.include.watching() {
+			sub.include = open
+		}
 	}
 
 	d := Decision{Keep: true, Descend: isDir}
