@@ -8,6 +8,9 @@ import (
 // byteSet is a set of bytes, one bit each.
 type byteSet [4]uint64
 
+// anyByte has all that a name can have.
+var anyByte = byteSet{}.negate().inNames()
+
 func (s *byteSet) add(b byte)      { s[b/64] |= 1 << (b % 64) }
 func (s *byteSet) has(b byte) bool { return s[b/64]&(1<<(b%64)) != 0 }
 

@@ -96,8 +96,8 @@ func parseComponent(text string) component {
 		return component{kind: anyDepth}
 	}
 	var tokens []token
-	var plain []byte // the bytes of the literal tokens
-	stars := 0
+	var plain []byte    // the bytes of the literal tokens
+	stars, free := 0, 0 // free: tokens that take any byte
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '*':
@@ -106,12 +106,15 @@ func parseComponent(text string) component {
 				stars++
 			}
 		case '?':
-			tokens = append(tokens, token{set: byteSet{}.negate().inNames()})
+			tokens = append(tokens, token{set: anyByte})
+			free++
 		case '[':
 			set, end, _ := parseSet(text, i)
 			tokens = append(tokens, token{set: set})
 			if b, ok := set.only(); ok { // [*] is the byte itself
 				plain = append(plain, b)
+			} else if set == anyByte {
+				free++
 			}
 			i = end - 1
 		default:
@@ -125,13 +128,14 @@ func parseComponent(text string) component {
 		}
 	}
 	c := component{kind: glob, text: string(plain), tokens: tokens, least: len(tokens) - stars}
+	if stars > 0 && free <= 1 && stars+free == len(tokens) {
+		return component{kind: anyName} // ?* is *, since a name has a byte
+	}
 	switch last := len(tokens) - 1; {
 	case len(plain)+stars < len(tokens) || stars > 1:
 		return c // with ?, a set, or stars in several places
 	case stars == 0:
 		c.kind = literal
-	case len(plain) == 0:
-		c.kind = anyName
 	case tokens[last].star:
 		c.kind = prefix
 	case tokens[0].star:

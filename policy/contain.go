@@ -1,6 +1,10 @@
 package policy
 
-import "strings"
+import (
+	"math"
+	"slices"
+	"strings"
+)
 
 // contains reports whether every entry that b matches is certain to be matched
 // by a. False says nothing.
@@ -22,6 +26,18 @@ func (a *parsed) contains(b *parsed) bool {
 
 func (a *alternative) contains(b *alternative) bool {
 	n, m := len(a.components), len(b.components)
+	if a.all() {
+		return true
+	}
+	if a.floating && a.last().loops() {
+		// All below a run of names, which b may have anywhere but at its end.
+		for from := 0; from+n <= m; from++ {
+			if eachContains(a.components[:n-1], b.components[from:from+n-1], false) {
+				return true
+			}
+		}
+		return false
+	}
 	if a.floating {
 		// It looks at the last names only, and those of b are known one by one.
 		if n > m {
@@ -36,6 +52,11 @@ func (a *alternative) contains(b *alternative) bool {
 		return m >= n && eachContains(a.components[:last], b.components[:last], true)
 	}
 	return n == m && eachContains(a.components, b.components, true)
+}
+
+// all reports whether every entry is matched, at any depth.
+func (a *alternative) all() bool {
+	return len(a.components) == 1 && (a.components[0].loops() || a.floating && a.components[0].kind == anyName)
 }
 
 // eachContains compares components in pairs. Where anchored, ** may stand for
@@ -85,18 +106,62 @@ func sameTokens(a, b []token) bool {
 	return true
 }
 
-// apart reports whether no entry is matched by both, as far as that is certain:
-// the last names that they want exclude each other.
+// apart reports whether no entry is matched by both, as far as that is certain.
 func (a *parsed) apart(b *parsed) bool {
 	for i := range a.alternatives {
 		for j := range b.alternatives {
-			x, y := a.alternatives[i].last(), b.alternatives[j].last()
-			if !x.apart(y) {
+			if !a.alternatives[i].apart(&b.alternatives[j]) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// apart compares names from the end, and from the root where both begin there, up to
+// the first **. Of patterns without ** it compares the depths too.
+func (a *alternative) apart(b *alternative) bool {
+	n, m := len(a.components), len(b.components)
+	for i := 1; i <= min(n, m); i++ {
+		x, y := &a.components[n-i], &b.components[m-i]
+		if x.loops() || y.loops() {
+			break
+		}
+		if x.apart(y) {
+			return true
+		}
+	}
+	if !a.floating && !b.floating {
+		for i := range min(n, m) {
+			x, y := &a.components[i], &b.components[i]
+			if x.loops() || y.loops() {
+				break
+			}
+			if x.apart(y) {
+				return true
+			}
+		}
+	}
+	// A ** in the middle may stand for nothing, so that one name less is the least.
+	return a.deepest() < b.least() || b.deepest() < a.least()
+}
+
+// least and deepest are the depths at which there can be a match; 1 is the root's.
+func (a *alternative) least() int {
+	n := len(a.components)
+	for i := range a.components[:n-1] {
+		if a.components[i].loops() {
+			n--
+		}
+	}
+	return n
+}
+
+func (a *alternative) deepest() int {
+	if a.floating || slices.ContainsFunc(a.components, component.loops) {
+		return math.MaxInt
+	}
+	return len(a.components)
 }
 
 func (a *alternative) last() *component { return &a.components[len(a.components)-1] }
@@ -110,6 +175,10 @@ func (c *component) apart(b *component) bool {
 		return !b.match(c.text, &work)
 	case b.kind == literal:
 		return !c.match(b.text, &work)
+	case c.kind == prefix && b.kind == prefix:
+		return !strings.HasPrefix(c.text, b.text) && !strings.HasPrefix(b.text, c.text)
+	case c.kind == suffix && b.kind == suffix:
+		return !strings.HasSuffix(c.text, b.text) && !strings.HasSuffix(b.text, c.text)
 	}
 	return false
 }
@@ -159,4 +228,33 @@ func (a *parsed) everything() bool {
 		}
 	}
 	return false
+}
+
+// allFiles reports whether the pattern matches every file, at any depth.
+func (a *parsed) allFiles() bool {
+	for i := range a.alternatives {
+		if !a.dirOnly && a.alternatives[i].all() {
+			return true
+		}
+	}
+	return false
+}
+
+// inside returns what matches all that lies in the directories that a pattern matches:
+// directly, or with deep at any depth.
+func (a *parsed) inside(deep bool) *parsed {
+	in := parsed{rule: a.rule}
+	in.dirOnly = false
+	next := component{kind: anyName}
+	if deep {
+		next.kind = anyDepth
+	}
+	for _, alt := range a.alternatives {
+		components := slices.Clone(alt.components)
+		if !deep || !alt.last().loops() {
+			components = append(components, next)
+		}
+		in.alternatives = append(in.alternatives, alternative{floating: alt.floating, components: components})
+	}
+	return &in
 }

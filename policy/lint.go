@@ -26,6 +26,10 @@ func Lint(opts FilesOptions) []Finding {
 		p, _ := parse(r.Rule)
 		l.include = append(l.include, p)
 	}
+	l.mayLift = make([]bool, len(l.exclude))
+	for i := range l.exclude {
+		l.mayLift[i] = l.lifts(i)
+	}
 	var found []Finding
 	add := func(p parsed, problem string) {
 		if problem != "" && p.Source != DefaultSource {
@@ -44,13 +48,17 @@ func Lint(opts FilesOptions) []Finding {
 type linter struct {
 	files            *Files
 	exclude, include []parsed
+	mayLift          []bool // of each exclude: see [linter.lifts]
 }
 
 // judgeExclude returns what is wrong with an exclude, or "".
 func (l *linter) judgeExclude(i int) string {
 	p := &l.exclude[i]
-	if p.everything() && !p.negated && !l.liftedAfter(i, nil) {
+	if !p.negated && p.everything() && !l.liftedAfter(i, nil) {
 		return "excludes everything, and no rule after it lifts any of it"
+	}
+	if !p.negated && p.allFiles() && !l.filesLiftedAfter(i) {
+		return "leaves no file: the rules after it lift directories alone"
 	}
 	if problem := l.below(p); problem != "" {
 		return problem
@@ -90,6 +98,9 @@ func (l *linter) judgeInclude(i int) string {
 			return fmt.Sprintf("includes nothing: %s excludes it", named(e))
 		}
 	}
+	if e := l.emptied(p); e != nil {
+		return fmt.Sprintf("takes no file: %s excludes all that is in it", named(e))
+	}
 	for j := range l.include {
 		other := &l.include[j]
 		if j != i && other.contains(p) && (j > i || !p.contains(other)) {
@@ -113,15 +124,56 @@ func (l *linter) below(p *parsed) string {
 	return ""
 }
 
+// emptied returns the exclude that leaves no file in the directories that an include
+// takes, if that takes nothing else.
+func (l *linter) emptied(p *parsed) *parsed {
+	if !p.dirOnly {
+		return nil
+	}
+	in, deep := p.inside(false), p.inside(true)
+	for j := range l.exclude {
+		e := &l.exclude[j]
+		if !e.negated && (e.contains(in) && !l.liftedAfter(j, in) || e.contains(deep) && !l.filesLiftedAfter(j)) {
+			return e
+		}
+	}
+	return nil
+}
+
 // liftedAfter reports whether after an exclude stands a "!" that may lift some of
 // what of matches; nil matches anything.
 func (l *linter) liftedAfter(i int, of *parsed) bool {
-	for _, p := range l.exclude[i+1:] {
-		if p.negated && (of == nil || !p.apart(of)) {
+	for j := i + 1; j < len(l.exclude); j++ {
+		if l.mayLift[j] && (of == nil || !l.exclude[j].apart(of)) {
 			return true
 		}
 	}
 	return false
+}
+
+// filesLiftedAfter reports whether after an exclude stands a "!" that may lift a file.
+func (l *linter) filesLiftedAfter(i int) bool {
+	for j := i + 1; j < len(l.exclude); j++ {
+		if l.mayLift[j] && !l.exclude[j].dirOnly {
+			return true
+		}
+	}
+	return false
+}
+
+// lifts tells of a "!" that is not certain to do nothing: what it lifts is neither
+// below an excluded directory nor excluded again after it.
+func (l *linter) lifts(i int) bool {
+	p := &l.exclude[i]
+	if !p.negated || l.below(p) != "" {
+		return false
+	}
+	for j := i + 1; j < len(l.exclude); j++ {
+		if later := &l.exclude[j]; !later.negated && later.contains(p) {
+			return false
+		}
+	}
+	return true
 }
 
 // liftsSomething reports whether a rule before a "!" may exclude what it lifts.

@@ -30,7 +30,7 @@ func TestLint(t *testing.T) {
 		{exclude: []string{"logs/", "logs/sub/x"}, want: []string{"logs/sub/x: matches nothing: it is below logs"}},
 		{exclude: []string{"logs/**", "!logs/a/b"}, want: []string{"!logs/a/b: lifts nothing: it is below logs/a, which logs/** (e:1) excludes"}},
 		{exclude: []string{"logs/**", "!logs/**/", "!keep.log"}},
-		{exclude: []string{"logs/", "!logs/", "!logs/keep"}, want: []string{"logs/: excludes nothing: !logs/ (e:2) after it lifts all of it"}},
+		{exclude: []string{"logs/", "!logs/", "!logs/keep"}, want: []string{"logs/: excludes nothing: !logs/ (e:2) after it lifts all of it", "!logs/keep: lifts nothing: no rule before it"}},
 		{exclude: []string{"!keep"}, noDefaults: true, want: []string{"!keep: lifts nothing: no rule before it excludes what it matches"}},
 		{exclude: []string{"*.log", "!keep.txt"}, noDefaults: true, want: []string{"!keep.txt: lifts nothing: no rule before it"}},
 		{exclude: []string{"a*", "!*z"}}, // az
@@ -38,10 +38,29 @@ func TestLint(t *testing.T) {
 		{exclude: []string{"!keep"}}, // .claude/skills/keep
 		{exclude: []string{"!.npmrc"}, noDefaults: true, want: []string{"!.npmrc: lifts nothing: no rule before it"}},
 		{exclude: []string{"!node_modules/x"}, want: []string{"!node_modules/x: lifts nothing: it is below node_modules, which node_modules/ (default) excludes"}},
-		{exclude: []string{"!**/node_modules/x"}},
+		{exclude: []string{"!**/node_modules/x"}, want: []string{"!**/node_modules/x: lifts nothing: no rule before it"}},
+		{exclude: []string{"!**/node_modules/"}},
 		{exclude: []string{"*"}, want: []string{"*: excludes everything"}},
 		{exclude: []string{"/**"}, want: []string{"/**: excludes everything"}},
 		{exclude: []string{"**/*"}, want: []string{"**/*: excludes everything"}},
+		{exclude: []string{"?*"}, want: []string{"?*: excludes everything"}},
+		{exclude: []string{"*?"}, want: []string{"*?: excludes everything"}},
+		{exclude: []string{"/[!/]*"}, want: []string{"/[!/]*: excludes everything"}},
+		{exclude: []string{"??*"}}, // but for names of one byte
+		{exclude: []string{"**", "!src/"}, want: []string{"**: leaves no file: the rules after it lift directories alone"}},
+		{exclude: []string{"*", "!*/"}, want: []string{"*: leaves no file"}},
+		{exclude: []string{"/**", "!*/", "!src/*/"}, want: []string{"/**: leaves no file"}},
+		{exclude: []string{"*", "!*/", "!a", "a*"}, want: []string{"*: leaves no file", "!a: lifts nothing: a* (e:4) after it"}},
+		{exclude: []string{"*", "!src/a"}, want: []string{"*: excludes everything", "!src/a: lifts nothing: it is below src"}},
+		{exclude: []string{"*", "!src/", "!src/a"}},
+		{exclude: []string{"/*", "!src/"}},
+		{exclude: []string{"!/nothing"}, want: []string{"!/nothing: lifts nothing: no rule before it"}},
+		{exclude: []string{"!src/nothing"}, want: []string{"!src/nothing: lifts nothing: no rule before it"}},
+		{exclude: []string{"/a/*.o", "!/b/*.o"}, noDefaults: true, want: []string{"!/b/*.o: lifts nothing: no rule before it"}},
+		{exclude: []string{"/a/*", "!/a/b/c"}, noDefaults: true, want: []string{"!/a/b/c: lifts nothing: it is below a/b"}},
+		{exclude: []string{"a/**/b", "!a/b"}, noDefaults: true},
+		{exclude: []string{"a/**/b", "!/b"}, noDefaults: true, want: []string{"!/b: lifts nothing: no rule before it"}},
+		{exclude: []string{"foo*", "!bar*"}, noDefaults: true, want: []string{"!bar*: lifts nothing: no rule before it"}},
 		{exclude: []string{"/*", "!/src"}},
 		{exclude: []string{"*", "!*/", "!*.go"}},
 		{exclude: []string{"*/", "*.*", "/*/*"}},
@@ -54,6 +73,18 @@ func TestLint(t *testing.T) {
 		{include: []string{"/src"}, exclude: []string{"src/"}}, // a file of that name
 		{include: []string{"/src/"}, exclude: []string{"src/"}, want: []string{"/src/: includes nothing: src/ (e:1) excludes it"}},
 		{include: []string{"/src"}, exclude: []string{"src"}, want: []string{"/src: includes nothing: src (e:1) excludes it"}},
+		{include: []string{"/src/"}, exclude: []string{"src/**"}, want: []string{"/src/: takes no file: src/** (e:1) excludes all that is in it"}},
+		{include: []string{"/src/", "doc"}, exclude: []string{"src/*"}, want: []string{"/src/: takes no file: src/* (e:1)"}},
+		{include: []string{"src/"}, exclude: []string{"**/src/**"}, want: []string{"src/: takes no file: **/src/** (e:1)"}},
+		{include: []string{"src/"}, exclude: []string{"**/src/*"}, want: []string{"src/: takes no file: **/src/* (e:1)"}},
+		{include: []string{"/a/src/"}, exclude: []string{"**/a/**"}, want: []string{"/a/src/: includes nothing: **/a/** (e:1) excludes it"}},
+		{include: []string{"/src/"}, exclude: []string{"src/**", "!src/**/"}, want: []string{"/src/: takes no file"}},
+		{include: []string{"/src/"}, exclude: []string{"src/**", "!/doc/x"}, noDefaults: true, want: []string{"!/doc/x: lifts nothing", "/src/: takes no file"}},
+		{include: []string{"/src/"}, exclude: []string{"src/**", "!src/*"}}, // src/x
+		{include: []string{"src/"}, exclude: []string{"src/**"}},            // x/src/y
+		{include: []string{"/src"}, exclude: []string{"src/**"}},            // a file of that name
+		{include: []string{"/src/"}, exclude: []string{"src/**", "!keep"}},
+		{include: []string{"/src/"}, exclude: []string{"src/*/"}},
 		{include: []string{"out/bin"}, exclude: []string{"out"}, want: []string{"out/bin: matches nothing: it is below out"}},
 		{include: []string{"*.log"}, exclude: []string{"*.log"}, want: []string{"*.log: includes nothing: *.log (e:1) excludes it"}},
 		{include: []string{"*.log"}, exclude: []string{"*.log", "!keep.log"}},
@@ -115,7 +146,7 @@ func TestGoodPoliciesAreClean(t *testing.T) {
 // decision stays what it was.
 func TestFindingsHaveNoEffect(t *testing.T) {
 	paths := smallTree
-	reported := 0
+	reported := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		opts := drawOptions(t)
 		files, err := CompileFiles(opts)
@@ -131,11 +162,17 @@ func TestFindingsHaveNoEffect(t *testing.T) {
 		}
 		for _, f := range Lint(opts) {
 			fewer := FilesOptions{NoDefaults: true, Exclude: without(opts.Exclude, f.Rule), Include: without(opts.Include, f.Rule)}
-			everything := strings.HasPrefix(f.Problem, "excludes everything")
+			everything, noFile, takesNone := strings.HasPrefix(f.Problem, "excludes everything"), strings.HasPrefix(f.Problem, "leaves no file"), strings.HasPrefix(f.Problem, "takes no file")
 			if len(fewer.Include) == 0 && len(opts.Include) > 0 {
-				continue // without any include all is let in
+				// Without any include all is let in: it is this one that leaves nothing.
+				for _, p := range paths {
+					path, isDir := strings.CutSuffix(p, "/")
+					require.False(t, !isDir && files.Decide(path, isDir).Keep, "%q of %+v: %s", p, opts, f.Problem)
+				}
+				continue
 			}
-			reported++
+			kind, _, _ := strings.Cut(f.Problem, ":")
+			reported[kind]++
 			rest, err := CompileFiles(fewer)
 			require.NoError(t, err)
 			for _, p := range paths {
@@ -144,11 +181,18 @@ func TestFindingsHaveNoEffect(t *testing.T) {
 					require.False(t, files.Decide(path, isDir).Keep, "%q of %+v", p, opts)
 					continue
 				}
+				if noFile {
+					require.False(t, !isDir && files.Decide(path, isDir).Keep, "%q of %+v", p, opts)
+					continue
+				}
+				if takesNone && isDir {
+					continue // the directory itself
+				}
 				require.Equal(t, rest.Decide(path, isDir).Keep, files.Decide(path, isDir).Keep, "%q with and without %q (%s) of %+v", p, f.Rule, f.Problem, opts)
 			}
 		}
 	})
-	t.Logf("%d findings were tried", reported)
+	t.Logf("findings that were tried: %v", reported)
 }
 
 func TestExplain(t *testing.T) {

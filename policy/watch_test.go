@@ -45,9 +45,11 @@ func mustCompile(t require.TestingT, opts FilesOptions) *Files {
 
 // drawOptions draws excludes and includes that compile, without the defaults.
 func drawOptions(t *rapid.T) FilesOptions {
+	wide := rapid.SampledFrom([]string{"*", "**", "/**", "/*", "?*", "*/", "!*/", "!a/", "!/a/", "!*", "!a/*", "!**/a/", "!b", "/a/", "a/", "a/*", "a/**", "**/a/**", "/a/b/", "a/b/**", "a/**/", "**/b/*", "a/*/", "/a"})
+	gen := rapid.OneOf(patternGen(), wide)
 	draw := func(what string, bang bool) []Rule {
 		var list []Rule
-		for _, p := range rapid.SliceOfN(patternGen(), 0, 5).Draw(t, what) {
+		for _, p := range rapid.SliceOfN(gen, 0, 5).Draw(t, what) {
 			if parsed, err := parse(Rule{Pattern: p}); err == nil && (bang || !parsed.negated) {
 				list = append(list, Rule{Pattern: p, Source: what + string(rune('0'+len(list)))})
 			}
