@@ -242,11 +242,8 @@ func (w *worker) list(d *directory) error {
 			w.problem(path(), fmt.Errorf("its path has %d bytes, at most %d can be saved", n, tree.MaxPath))
 			continue
 		}
-		if d.fd.fsRoot && n.name == "lost+found" {
-			st, err := d.fd.look(n.name)
-			if err == nil && st.Uid == 0 && st.Mode&0o777 == 0o700 {
-				continue // belongs to the file system and not to the workspace
-			}
+		if d.fd.fsRoot && n.name == lostFound && d.fd.ownsLostFound() {
+			continue
 		}
 		d.children = append(d.children, child{entry: tree.Entry{Name: n.name}, kind: n.kind, sub: sub, keep: decision.Keep})
 	}
@@ -255,6 +252,16 @@ func (w *worker) list(d *directory) error {
 	}
 	findUnits(d.children)
 	return nil
+}
+
+// lostFound is what a file system has in its root for itself.
+const lostFound = "lost+found"
+
+// ownsLostFound reports whether that is there, and not a directory of the workspace's
+// with its name.
+func (d *dirFD) ownsLostFound() bool {
+	st, err := d.look(lostFound)
+	return err == nil && st.Uid == 0 && st.Mode&0o777 == 0o700
 }
 
 // specialKinds are the kinds of entries that are never opened and never saved.

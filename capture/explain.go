@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -31,8 +32,9 @@ type Explanation struct {
 func (e *Explanation) Kept() bool { return e.Why == "" && (e.Decision.Keep || e.Decision.Descend) }
 
 // Explain tells what [Tree] would make of a path, relative to the directory dir, from
-// what lies there now: it looks at the path's directories and their ignore files, and
-// at nothing else. isDir says what the path is if nothing is there.
+// what lies there now: it looks at the path's directories, their ignore files, whether a
+// restore into them is unfinished, and at the database that a file may belong to. isDir
+// says what the path is if nothing is there.
 func Explain(dir, path string, isDir bool, opt Options) (Explanation, error) {
 	root, err := openRoot(dir)
 	if err != nil {
@@ -49,7 +51,11 @@ func Explain(dir, path string, isDir bool, opt Options) (Explanation, error) {
 	x.Decision = policy.Decision{Keep: true, Descend: true}
 	names := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	st, there := root.find(names)
+	whole := x.whole()
 	for i, name := range names {
+		if !whole {
+			break
+		}
 		more, err := x.enter(name, isDir || i < len(names)-1)
 		if err != nil {
 			return Explanation{}, err
@@ -139,8 +145,15 @@ func (x *explainer) enter(name string, isDir bool) (more bool, err error) {
 	if x.Why != "" || !decision.Keep && !decision.Descend {
 		return false, nil
 	}
-	if what, special := specialKinds[kind]; special {
+	switch what, special := specialKinds[kind]; {
+	case special:
 		x.Why = what
+	case kind == unix.DT_DIR && d.fd.isLostFound(name):
+		x.Why = "belongs to the file system"
+	case kind == unix.DT_REG && x.isShm(d, name):
+		x.Why = sharedMemory
+	}
+	if x.Why != "" {
 		return false, nil
 	}
 	if kind == unix.DT_REG && x.opt.Settings.SkipOver {
@@ -156,7 +169,50 @@ func (x *explainer) enter(name string, isDir bool) (more bool, err error) {
 	}
 	x.close()
 	x.at = next
-	return true, nil
+	return x.whole(), nil
+}
+
+// whole reports whether no restore left the directory that was reached incomplete.
+func (x *explainer) whole() bool {
+	if x.at.fd != nil && len(x.at.fd.some(Marker)) > 0 {
+		x.Why = tree.Quote(x.at.pathOrDot()) + ": " + ErrUnfinished.Error() + ", and a save fails"
+	}
+	return x.Why == "" || x.at.fd == nil
+}
+
+// isLostFound tells of what a file system keeps for itself in its root.
+func (d *dirFD) isLostFound(name string) bool {
+	var own unix.Stat_t
+	if name != lostFound || unix.Fstat(d.fd, &own) != nil || !isMountRoot(d.fd, &own) {
+		return false
+	}
+	return d.ownsLostFound()
+}
+
+// isShm reports whether a file is the shared memory of a database in its directory.
+func (x *explainer) isShm(d *directory, name string) bool {
+	if !strings.HasSuffix(name, shmSuffix) {
+		return false
+	}
+	// What the file's name may belong to, and that in turn.
+	names := []string{name}
+	for base, suffix := companionOf(name); suffix != ""; base, suffix = companionOf(base) {
+		names = append(names, base, base+walSuffix, base+journalSuffix)
+	}
+	slices.Sort(names)
+	var children []child
+	for _, n := range d.fd.some(slices.Compact(names)...) {
+		if decision, _ := d.scope.Decide(n.name, n.kind == unix.DT_DIR); decision.Keep {
+			children = append(children, child{entry: tree.Entry{Name: n.name}, kind: n.kind})
+		}
+	}
+	findUnits(children)
+	for i := range children {
+		if c := &children[i]; c.entry.Name == name {
+			return c.unit != nil && c.unit.shm == c && x.opensDatabase(d, c.unit)
+		}
+	}
+	return false
 }
 
 var kindNames = map[uint8]string{unix.DT_REG: "file", unix.DT_DIR: "directory", unix.DT_LNK: "symlink", unix.DT_SOCK: "socket", unix.DT_FIFO: "fifo", unix.DT_BLK: "block device", unix.DT_CHR: "character device"}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // explained writes an explanation as one line.
@@ -98,22 +99,49 @@ func TestExplainIsWhatTreeDoes(t *testing.T) {
 		m := newMemory()
 		got, err := Tree(t.Context(), ws, m, opt)
 		require.NoError(t, err)
-		all := m.entries(t, got)
-		require.NoError(t, filepath.Walk(ws, func(path string, info os.FileInfo, err error) error {
-			require.NoError(t, err)
-			rel, err := filepath.Rel(ws, path)
-			require.NoError(t, err)
-			if rel == "." {
-				return nil
-			}
-			e, err := Explain(ws, rel, false, opt)
-			require.NoError(t, err)
-			_, saved := all[rel]
-			if e.Decision.Descend && !e.Decision.Keep {
-				return nil // it depends on what is below
-			}
-			require.Equal(t, saved, e.Kept(), "%s: %s", rel, explained(e))
-			return nil
-		}))
+		explainsTree(t, ws, opt, m.entries(t, got))
 	}
+}
+
+// explainsTree explains each entry of a workspace and compares with what was saved.
+func explainsTree(t *testing.T, ws string, opt Options, all map[string]tree.Entry) {
+	t.Helper()
+	require.NoError(t, filepath.Walk(ws, func(path string, info os.FileInfo, err error) error {
+		require.NoError(t, err)
+		rel, err := filepath.Rel(ws, path)
+		require.NoError(t, err)
+		if rel == "." {
+			return nil
+		}
+		e, err := Explain(ws, rel, false, opt)
+		require.NoError(t, err)
+		_, saved := all[rel]
+		if e.Decision.Descend && !e.Decision.Keep {
+			return nil // it depends on what is below
+		}
+		require.Equal(t, saved, e.Kept(), "%s: %s", rel, explained(e))
+		return nil
+	}))
+}
+
+// TestExplainUnfinished: what a restore left incomplete is not saved at all.
+func TestExplainUnfinished(t *testing.T) {
+	ws := t.TempDir()
+	write(t, ws, map[string]string{"a/in/" + Marker: "", "a/in/x": "", "a/y": "", ".env": ""})
+	opt := Options{Files: withDefaults(t)}
+	for path, want := range map[string]string{
+		"a": "include", "a/y": "include", "a/other": "include",
+		"a/in": "exclude because a/in: " + ErrUnfinished.Error() + ", and a save fails", "a/in/x": "exclude because a/in: " + ErrUnfinished.Error() + ", and a save fails",
+	} {
+		got, err := Explain(ws, path, false, opt)
+		require.NoError(t, err)
+		require.Equal(t, want, explained(got), path)
+		require.Equal(t, path, got.Path)
+	}
+	got, err := Explain(filepath.Join(ws, "a/in"), "x", false, opt)
+	require.NoError(t, err)
+	require.Equal(t, "exclude because .: "+ErrUnfinished.Error()+", and a save fails", explained(got))
+	got, err = Explain(filepath.Join(ws, "a/in"), "", true, opt)
+	require.NoError(t, err)
+	require.False(t, got.Kept())
 }

@@ -149,10 +149,12 @@ func TestLostAndFound(t *testing.T) {
 	require.Contains(t, all, "lost+found")
 	require.NotContains(t, all, "volume/lost+found")
 	require.Contains(t, all, "volume/sub/lost+found")
+	explainsTree(t, ws, Options{Files: rules(t)}, all)
 
 	got, err = captureAll(t, volume, m)
 	require.NoError(t, err)
 	require.NotContains(t, m.entries(t, got), "lost+found")
+	explainsTree(t, volume, Options{Files: rules(t)}, m.entries(t, got))
 
 	// One that somebody else can read was made by somebody else.
 	require.NoError(t, os.Chmod(filepath.Join(volume, "lost+found"), 0o755))

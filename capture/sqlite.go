@@ -46,6 +46,8 @@ const (
 	shmSuffix     = "-shm"
 )
 
+const sharedMemory = "shared memory of a SQLite database"
+
 // walHeader is the length of a log's header, which is another after each restart of
 // the log.
 const walHeader = 32
@@ -127,7 +129,7 @@ func (w *worker) unit(d *directory, u *unit) {
 		return
 	}
 	if u.shm != nil {
-		w.omit(&w.special, d.pathOf(u.shm), "shared memory of a SQLite database")
+		w.omit(&w.special, d.pathOf(u.shm), sharedMemory)
 		w.settle(d)
 	}
 	if w.plan != nil {

@@ -146,6 +146,7 @@ func TestDatabaseFiles(t *testing.T) {
 			{"app.db-shm", "shared memory of a SQLite database"}, {"large.db-shm", "shared memory of a SQLite database"},
 		}, got.Left)
 		require.Equal(t, 2, got.Special)
+		explainsTree(t, ws, Options{Files: rules(t)}, all)
 		require.Equal(t, []string{
 			"-wal", "a-wal", "a-wal-wal", "alone-shm", "alone-wal", "app.db", "app.db-backup", "app.db-journal", "app.db-wal",
 			"dir.db", "dir.db-wal", "dir.db/x", "large.db", "new", "new-journal", "text", "text-journal", "text-shm", "text-wal", "zz.db",

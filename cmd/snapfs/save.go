@@ -148,6 +148,8 @@ func saveHint(err error) error {
 	case snapshot.Hint(err) != "":
 	case errors.As(err, &sizes):
 		err = snapshot.WithHint(err, "--exclude PATTERN leaves out what need not be kept, --max-size raises the limit")
+	case errors.Is(err, capture.ErrUnsavable) && errors.Is(err, capture.ErrUnfinished):
+		err = snapshot.WithHint(err, "run that restore again, which finishes it, or --exclude the directory")
 	case errors.Is(err, capture.ErrUnsavable) && errors.Is(err, cas.ErrTooLarge):
 		err = snapshot.WithHint(err, "--exclude PATTERN leaves out what need not be kept, --max-file-size raises the limit; in a policy file, overLimit: skip saves the rest")
 	case errors.Is(err, capture.ErrUnsavable):
