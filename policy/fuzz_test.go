@@ -14,6 +14,8 @@ func FuzzCompileFiles(f *testing.F) {
 	f.Add("foo**/**/bar\na/**\n**/x/**/y/", "/a/b\n*.go", "a/b/x/q/y", true)
 	f.Add("[[:alpha:]-]c\n[!a-]\n\\[x", "src/**", "src/\xff/c", false)
 	f.Add("[a\\", "!", "//", true)
+	f.Add("/[^/]*.log\n![/k]eep.log\n[z-a]c\n[/-9][!/]x", "foo**//bar\na/**\\/b", "foo/bar/x.log", false)
+	f.Add("?*\n![b-/]\n*\x00x\n", "[!/]*/\n*\\/x/", "a/x/b", true)
 	for _, bad := range badPatterns() {
 		f.Add(bad.pattern, bad.pattern, "a/foo", true)
 	}

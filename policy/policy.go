@@ -37,6 +37,7 @@
 //	dist/**        all below dist, but not dist itself: it is kept, empty
 //	!keep.log      lifts what earlier rules exclude
 //	[a-c] [!a] [[:digit:]]   one byte of a set; ? is one byte, not one letter
+//	[^/]*.log      a slash in a set is never matched, and anchors as any other
 //	\#x \!x \*     the character itself
 //
 // The last rule that matches an entry decides. What is below an excluded

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -10,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 var policyCommand = &cli.Command{
@@ -111,14 +113,18 @@ func checkPolicy(c *cli.Context) error {
 }
 
 // unmatchedRules goes through a workspace as a save does, and returns the rules that
-// match nothing in it.
+// match nothing in it. It warns when no file is left.
 func unmatchedRules(c *cli.Context, files *policy.Files, dir string) ([]policy.Rule, error) {
 	files, unmatched := files.Watched()
 	ctx, done := watch(c, "files")
-	_, _, err := capture.Plan(ctx, dir, capture.Options{Files: files, SkipUnreadable: true})
+	got, stored, err := capture.Plan(ctx, dir, capture.Options{Files: files, SkipUnreadable: true})
 	done()
 	if err != nil {
 		return nil, absent(err)
+	}
+	isFile := func(e capture.Planned) bool { return e.Kind != tree.Dir }
+	if len(got.Left) > 0 && !slices.ContainsFunc(stored, isFile) {
+		warn("of %s no file is saved", quote(dir))
 	}
 	return unmatched(), nil
 }
