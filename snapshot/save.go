@@ -60,7 +60,7 @@ type SaveResult struct {
 	Torn       int        `json:"torn"`       // files that changed each time they were read and were kept, as was asked for
 	Over       int        `json:"over"`       // files over the limit that were left out, as was asked for
 	// Warnings are lines for the user: rules of ignore files that do not count, a
-	// directory that rules have emptied.
+	// directory that rules have emptied, a tree without files, includes for nothing.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
