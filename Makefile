@@ -4,7 +4,7 @@
 # make check   what needs no run of the tests: gofmt, vet, staticcheck, go.mod
 # make fuzz    every fuzz target for FUZZTIME each
 # make bench   saves, restores and the mount beside tar, cp, the disk, git, restic and borg: a Markdown table
-# make soak    hundreds of kills, the tests again and again, and long fuzzing: more than an hour
+# make soak    hundreds of kills, the tests again and again, and long fuzzing: several hours
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
