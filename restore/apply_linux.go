@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -122,7 +121,7 @@ func (w *writer) moveAway(dir int, name string, a *aside) error {
 	case errors.Is(err, unix.ENOENT):
 		return nil
 	case errors.Is(err, unix.EXDEV): // an overlayfs does not rename directories of its lower layers
-		return removeTree(filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir), name))
+		return removeAt(dir, name)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -127,6 +128,12 @@ func (p *planner) untouchable(dir int, name string, st *unix.Stat_t) string {
 			return "its entries cannot be changed: " + err.Error()
 		}
 	}
+	if name != "" && os.Geteuid() != 0 && !own(dir, st) {
+		var above unix.Stat_t
+		if unix.Fstat(dir, &above) == nil && above.Mode&unix.S_ISVTX != 0 && !own(dir, &above) {
+			return "it is somebody else's, in a sticky directory of somebody else's"
+		}
+	}
 	if c := p.opt.Coverage; c != nil && c.Foreign != nil && isKind(st, tree.Dir) {
 		return c.Foreign(st.Dev, st.Ino)
 	}
@@ -134,13 +141,14 @@ func (p *planner) untouchable(dir int, name string, st *unix.Stat_t) string {
 }
 
 // extra plans a live entry that the checkpoint does not have.
-func (p *planner) extra(fd int, d *planDir, path string, it *item, do policy.Scope, cover coverage) error {
+func (p *planner) extra(l *look, d *planDir, it *item, do policy.Scope, cover coverage) error {
+	fd, path := l.dir.fd, l.path
 	if it.st == nil { // gone meanwhile
 		return nil
 	}
 	if p.opt.Mode != Mirror {
-		if p.staleLog(fd, d, it) {
-			p.note(Delete, path+it.name, "the log of a database that is replaced")
+		if l.staleLog(it) {
+			p.note(Delete, path+it.name, "the log of a database that becomes the checkpoint's")
 			d.remove = append(d.remove, it.name)
 			return nil
 		}
@@ -159,26 +167,46 @@ func (p *planner) extra(fd int, d *planDir, path string, it *item, do policy.Sco
 	return nil
 }
 
-// staleLog reports whether a live file is the log of an SQLite database that is to be
-// replaced: SQLite would apply it to the database that comes in its place, and ruin it.
-// The database comes before it in the order of names.
-func (p *planner) staleLog(dir int, d *planDir, it *item) bool {
+// staleLog reports whether a live file is the log of an SQLite database of which the
+// checkpoint has the database alone: SQLite would apply it to that, and what is in it is
+// no part of the checkpoint; it would ruin one that comes in its place.
+func (l *look) staleLog(it *item) bool {
 	base, isLog := strings.CutSuffix(it.name, "-wal")
 	if !isLog {
 		base, isLog = strings.CutSuffix(it.name, "-journal")
 	}
-	if where, replaced := d.write[base]; !isLog || !replaced || where != taken || !isKind(it.st, tree.File) {
+	if !isLog || !isKind(it.st, tree.File) || it.st.Size == 0 {
 		return false
 	}
+	at, found := slices.BinarySearchFunc(l.items, base, func(it item, name string) int { return strings.Compare(it.name, name) })
+	if !found || l.items[at].saved == nil || l.items[at].saved.Kind != tree.File {
+		return false
+	}
+	if decision, _ := l.do.Decide(base, false); !decision.Keep {
+		return false
+	}
+	if l.items[at].st != nil {
+		return capture.IsDatabase(l.head(base, 16))
+	}
+	// Without its database it tells itself (sqlite.org/fileformat2.html).
+	head := string(l.head(it.name, 8))
+	return strings.HasPrefix(head, "\x37\x7f\x06\x82") || strings.HasPrefix(head, "\x37\x7f\x06\x83") || head == "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+}
+
+// head returns the first bytes of a live file, or nil.
+func (l *look) head(name string, n int64) []byte {
 	fd, err := ignoringEINTR(func() (int, error) {
-		return unix.Openat(dir, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		return unix.Openat(l.dir.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
-		return false
+		return nil
 	}
 	defer unix.Close(fd)
 	var head []byte
-	return readAt(fd, &head, 16, 0) && capture.IsDatabase(head)
+	if !readAt(fd, &head, n, 0) {
+		return nil
+	}
+	return head
 }
 
 // removal plans the deletion of a live entry with all below it, as far as that may go.

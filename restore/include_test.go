@@ -37,7 +37,7 @@ func TestOneFile(t *testing.T) {
 	delete(m.objects, cas.Key{NS: cas.Trees, Hash: gone.Hash})
 	clear(m.read)
 	target := filepath.Join(t.TempDir(), "target")
-	t.Cleanup(func() { _ = removeTree(target) })
+	t.Cleanup(func() { _ = RemoveAll(target) })
 	r := tree.NewReader(m, 1<<20)
 	res, err := Tree(t.Context(), m, r, src, target, Options{Files: only(t, []string{"/a/b/wanted"})})
 	require.NoError(t, err)

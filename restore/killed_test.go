@@ -31,7 +31,7 @@ func scratch(t *testing.T) string {
 	if err != nil {
 		return t.TempDir()
 	}
-	t.Cleanup(func() { require.NoError(t, removeTree(dir)) })
+	t.Cleanup(func() { require.NoError(t, RemoveAll(dir)) })
 	return dir
 }
 

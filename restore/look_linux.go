@@ -3,6 +3,7 @@ package restore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -255,19 +256,51 @@ func (l *look) compareFile(it *item) error {
 	fd, err := ignoringEINTR(func() (int, error) {
 		return unix.Openat(l.dir.fd, it.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	})
+	back := func() {}
+	if errors.Is(err, unix.EACCES) {
+		fd, back, err = letRead(l.dir.fd, it.name)
+	}
 	if err != nil {
 		return nil
 	}
 	defer unix.Close(fd)
+	defer back()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || !isKind(&st, tree.File) {
 		return err
 	}
+	st.Mode = it.st.Mode // as it was before it was opened
 	it.st = &st
 	if it.same, it.err = p.hashes(fd, it.saved); it.err == nil && it.same {
 		it.meta, it.err = p.metaDiffers(fd, &st, it.saved)
 	}
 	return nil
+}
+
+// letRead opens a file of the caller's whose mode keeps the caller out. back gives it that
+// mode again.
+func letRead(dir int, name string) (fd int, back func(), err error) {
+	at, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, nil, err
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return -1, nil, err
+	}
+	if !own(at, &st) || !isKind(&st, tree.File) {
+		return -1, nil, unix.EACCES
+	}
+	self := fmt.Sprintf("/proc/self/fd/%d", at)
+	if err := unix.Chmod(self, st.Mode&0o7777|0o400); err != nil {
+		return -1, nil, err
+	}
+	fd, err = unix.Open(self, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, nil, errors.Join(err, unix.Chmod(self, st.Mode&0o7777))
+	}
+	return fd, func() { _ = unix.Fchmod(fd, st.Mode&0o7777) }, nil
 }
 
 // differentTime is what metaDiffers says of the time.

@@ -204,5 +204,5 @@ func (t *target) dropAside(name string) error {
 	if filepath.Base(name) != name || len(name) <= len(stagePrefix) || name[:len(stagePrefix)] != stagePrefix {
 		return fmt.Errorf("the marker names %s, which is no directory of a restore: %w", tree.Quote(name), ErrUnfinished)
 	}
-	return removeTree(filepath.Join(fmt.Sprintf("/proc/self/fd/%d", t.fd), name))
+	return removeAt(t.fd, name)
 }

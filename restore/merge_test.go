@@ -75,7 +75,7 @@ func randomFiles(t *testing.T, rt *rapid.T, label string, includes bool) *policy
 func TestMirrorIsTheCheckpoint(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, top := newMemory(), scratch(t)
-		defer func() { require.NoError(rt, removeTree(top)) }()
+		defer func() { require.NoError(rt, RemoveAll(top)) }()
 		live, want := filepath.Join(top, "live"), filepath.Join(top, "want")
 		before, src := randomTree(t, rt, m, "before"), randomTree(t, rt, m, "after")
 		_, err := m.restore(t, before, live)
@@ -126,7 +126,7 @@ func identities(t *testing.T, top string) map[string]string {
 func TestMergeKeepsToItsPolicies(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, top := newMemory(), scratch(t)
-		defer func() { require.NoError(rt, removeTree(top)) }()
+		defer func() { require.NoError(rt, RemoveAll(top)) }()
 		live, want := filepath.Join(top, "live"), filepath.Join(top, "want")
 		before, src := randomTree(t, rt, m, "before"), randomTree(t, rt, m, "after")
 		_, err := m.restore(t, before, live)

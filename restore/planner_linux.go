@@ -155,7 +155,7 @@ func (p *planner) both(l *look, do policy.Scope, cover coverage, keep bool) (*pl
 		it := &l.items[i]
 		begin(i)
 		if it.saved == nil {
-			err = p.extra(l.dir.fd, d, l.path, it, do, cover)
+			err = p.extra(l, d, it, do, cover)
 		} else {
 			err = p.entry(l.dir.fd, d, l.path, it, do, cover)
 		}
@@ -214,25 +214,31 @@ func (p *planner) entry(fd int, d *planDir, path string, it *item, do policy.Sco
 			return p.at(at, err)
 		}
 		if string(buf[:n]) != e.Target {
-			p.note(Replace, at, "its target")
-			p.makes(d, e, taken)
+			p.replaces(fd, d, at, it, "its target")
 			return nil
 		}
-		return p.right(d, at, it, linkDiffers(p.owners, it.st, e))
-	}
-	if !it.same {
-		if why := p.untouchable(fd, e.Name, it.st); why != "" {
-			p.foreign = append(p.foreign, Problem{Path: strings.Clone(at), Err: errors.New(why)})
-		}
-		p.note(Replace, at, "its content")
-		p.makes(d, e, taken)
+		p.right(fd, d, at, it, linkDiffers(p.owners, it.st, e))
 		return nil
 	}
-	return p.right(d, at, it, it.meta)
+	if !it.same {
+		p.replaces(fd, d, at, it, "its content")
+		return nil
+	}
+	p.right(fd, d, at, it, it.meta)
+	return nil
+}
+
+// replaces plans an entry to be made anew over another file or symlink.
+func (p *planner) replaces(fd int, d *planDir, at string, it *item, why string) {
+	if no := p.untouchable(fd, it.name, it.st); no != "" {
+		p.foreign = append(p.foreign, Problem{Path: strings.Clone(at), Err: errors.New(no)})
+	}
+	p.note(Replace, at, why)
+	p.makes(d, it.saved, taken)
 }
 
 // right plans an entry whose content is the saved one.
-func (p *planner) right(d *planDir, at string, it *item, differs string) error {
+func (p *planner) right(fd int, d *planDir, at string, it *item, differs string) {
 	e := it.saved
 	group, several := p.links.groups[at]
 	inode := [2]uint64{it.st.Dev, it.st.Ino}
@@ -253,8 +259,7 @@ func (p *planner) right(d *planDir, at string, it *item, differs string) error {
 	}
 	switch {
 	case why != "":
-		p.note(Replace, at, why)
-		p.makes(d, e, taken)
+		p.replaces(fd, d, at, it, why)
 	case differs != "":
 		p.metas++
 		p.note(Replace, at, "its "+differs)
@@ -262,7 +267,6 @@ func (p *planner) right(d *planDir, at string, it *item, differs string) error {
 	default:
 		p.note(Keep, at, "")
 	}
-	return nil
 }
 
 // makes notes that an entry is to be made anew.

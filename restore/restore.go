@@ -325,18 +325,3 @@ func makeParents(dir string) (made []string, err error) {
 	}
 	return made, nil
 }
-
-// removeTree removes a directory with all below it, whatever their modes.
-func removeTree(dir string) error {
-	err := os.RemoveAll(dir)
-	if !errors.Is(err, iofs.ErrPermission) {
-		return err
-	}
-	_ = filepath.WalkDir(dir, func(path string, d iofs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) // before WalkDir reads it
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
-}

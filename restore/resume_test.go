@@ -276,7 +276,7 @@ func TestForeignEntries(t *testing.T) {
 	place := func(name string, as func(path string) error) func(t *testing.T, in string) {
 		return func(t *testing.T, in string) {
 			path := filepath.Join(in, name)
-			require.NoError(t, errors.Join(removeTree(path), as(path)))
+			require.NoError(t, errors.Join(RemoveAll(path), as(path)))
 		}
 	}
 	file := func(p string) error { return os.WriteFile(p, []byte("mine"), 0o644) }

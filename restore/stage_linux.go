@@ -311,7 +311,7 @@ func (s *stage) remove() error {
 		if name.Name() == capture.Marker {
 			continue
 		}
-		if err := removeTree(filepath.Join(self, name.Name())); err != nil {
+		if err := removeAt(s.dir.fd, name.Name()); err != nil {
 			return err
 		}
 	}

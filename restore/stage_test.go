@@ -140,7 +140,7 @@ func TestPlantedStage(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, sampleList(), list(t, target))
 			require.Equal(t, beside, portrait(t, around))
-			require.NoError(t, removeTree(target))
+			require.NoError(t, RemoveAll(target))
 			after := portrait(t, top)
 			if c.gone {
 				delete(before, filepath.Base(stage))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -106,10 +105,8 @@ func (t *target) isMountRoot() bool {
 // was resumed that is also what the killed one had made. What others made in the
 // directory meanwhile is theirs.
 func (t *target) undo() error {
-	// Where the path leads by now does not matter.
-	self := fmt.Sprintf("/proc/self/fd/%d", t.fd)
 	for _, name := range t.names {
-		if err := removeTree(filepath.Join(self, name)); err != nil {
+		if err := removeAt(t.fd, name); err != nil {
 			return err
 		}
 	}

@@ -196,7 +196,7 @@ func TestModesAndTimes(t *testing.T) {
 	src := m.source(t, d)
 	src.Stat.Mode = 0o555
 	for _, target := range []string{t.TempDir(), filepath.Join(t.TempDir(), "new")} {
-		t.Cleanup(func() { _ = removeTree(target) })
+		t.Cleanup(func() { _ = RemoveAll(target) })
 		_, err := m.restore(t, src, target)
 		require.NoError(t, err)
 		require.Equal(t, uint32(0o555), stat(t, target).Mode&0o7777)

@@ -138,6 +138,50 @@ func (w *world) killNoted(name string) {
 	})
 }
 
+// TestBootstrapMounts: what the bootstrap mounts in its directory is not emptied, whatever
+// fails; and nothing else is taken for that directory.
+func TestBootstrapMounts(t *testing.T) {
+	needRoot(t)
+	w := newWorld(t)
+	w.save("task", "one")
+	w.write("cache/precious", "mine")
+	w.write("shared/precious", "mine")
+	unmount := func() {
+		points, err := filepath.Glob(w.path("*bootstrap-*/tree/node_modules"))
+		require.NoError(t, err)
+		more, err := filepath.Glob(w.path("*/.snapfs-bootstrap-*/tree/node_modules"))
+		require.NoError(t, err)
+		for _, p := range append(append(points, more...), w.path("done/node_modules")) {
+			_ = unix.Unmount(p, unix.MNT_DETACH)
+		}
+	}
+	t.Cleanup(unmount)
+	mount := "mkdir node_modules && mount --bind " + w.path("cache") + " node_modules"
+	w.fails(1, "something is mounted in", restoreScript, "--bootstrap", mount+"; false", "task", "failed")
+	require.FileExists(t, w.path("cache/precious"))
+	w.fails(1, "which a killed bootstrap left", restoreScript, "--bootstrap", "true", "task", "failed")
+	require.FileExists(t, w.path("cache/precious"))
+	unmount()
+	w.must(restoreScript, "--bootstrap", "true", "task", "failed")
+
+	w.must(restoreScript, "--bootstrap", mount, "task", "done")
+	require.FileExists(t, w.path("done/node_modules/precious"), "it moves with the directory")
+	unmount()
+
+	volume := w.mkdir("volume")
+	require.NoError(t, unix.Mount("none", volume, "tmpfs", 0, "size=512k"))
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(volume, unix.MNT_DETACH)) })
+	w.fails(1, "something is mounted in", restoreScript, "--bootstrap", mount, "task", volume)
+	require.FileExists(t, w.path("cache/precious"))
+	unmount()
+
+	for _, instead := range []string{`rmdir "$PWD"; ln -s ` + w.path("shared") + ` "$PWD"`, `mv "$PWD" ../was; mkdir "$PWD"`, `rmdir "$PWD"; touch "$PWD"`} {
+		w.fails(1, "something else in the place", restoreScript, "--bootstrap", instead, "task", "instead")
+		require.Equal(t, []string{"precious"}, w.names("shared"))
+		require.False(t, w.exists("instead"))
+	}
+}
+
 // TestBootstrapOwner: an empty directory of somebody's stays that user's.
 func TestBootstrapOwner(t *testing.T) {
 	needRoot(t)

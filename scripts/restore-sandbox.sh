@@ -173,9 +173,27 @@ run() {
 # locked by whoever uses it, and the work lies in it; one that nobody has locked is of
 # somebody who was killed.
 work='' work_lock=''
+made='' # what that directory is, so that nothing else is taken for it
+
+# mounted tells whether something is mounted at a path or below it. What is mounted is
+# somebody's, and nothing that removes a directory may go there.
+mounted() {
+	local point
+	while read -r _ _ _ _ point _; do
+		point=$(printf '%b.' "$point")
+		point=${point%.}
+		[[ $point != "$1" && $point != "$1"/* ]] || return 0
+	done </proc/self/mountinfo
+	return 1
+}
+
 parents=() # directories above DIR that were made for it, innermost first
 drop() {
-	[ -z "$work" ] || rm -rf -- "${work%/*}" || say "cannot remove ${work@Q}"
+	if [ -n "$work" ] && mounted "$(realpath -- "${work%/*}")"; then
+		say "something is mounted in ${work@Q}: unmount it, and remove ${work%/*}"
+	elif [ -n "$work" ]; then
+		rm -rf -- "${work%/*}" || say "cannot remove ${work@Q}"
+	fi
 	work=''
 	[ ${#parents[@]} = 0 ] || rmdir -- "${parents[@]}" 2>/dev/null || true # only if still empty
 }
@@ -196,16 +214,20 @@ place() {
 		[ -d "$old" ] && [ ! -L "$old" ] || continue
 		exec {work_lock}<"$old" || fail 1 "cannot look at ${old@Q}"
 		flock -n "$work_lock" || fail 6 "another bootstrap of ${dir@Q} is under way; ${dir@Q} is as it was"
+		! mounted "$(realpath -- "$old")" || fail 1 "something is mounted in ${old@Q}, which a killed bootstrap left: unmount it, and remove that"
 		rm -rf -- "$old" || fail 1 "cannot remove ${old@Q}, which a killed bootstrap left"
 		exec {work_lock}<&-
 	done
 	work=$(mktemp -d "$at$private.XXXXXX")/tree && mkdir -- "$work" || fail 1 "cannot make a directory for the bootstrap in ${at@Q}"
 	exec {work_lock}<"${work%/*}"
 	flock -n "$work_lock" || fail 1 "cannot lock ${work%/*}"
+	made=$(stat -c %d:%i -- "$work")
 }
 
-# settle brings what the bootstrap's directory holds to DIR.
+# settle brings what the bootstrap's directory holds to DIR, which is marked then if there
+# is a hook.
 settle() {
+	local mode
 	if ! $in_place; then
 		if [ -d "$dir" ] && [ ${#owner_flags[@]} = 0 ]; then
 			chown --reference="$dir" -- "$work" || return 1
@@ -215,8 +237,14 @@ settle() {
 		elif [ -z "$own" ]; then
 			chmod "$(printf %o $((0777 & ~$(umask))))" -- "$work" || return 1
 		fi
+		if [ -n "$hook" ]; then # the mark comes with the content
+			saved=$(stat -c %y -- "$work")
+			mode=$(stat -c %a -- "$work")
+			chmod u+w -- "$work" && touch -- "$work/$marker" && chmod "$mode" -- "$work" || return 1
+		fi
 		# An empty directory gives way to another one, by rename(2).
 		mv -T -- "$work" "$dir" || return 1
+		marked=$(stat -Lc %y -- "$dir")
 		drop
 		return
 	fi
@@ -227,7 +255,7 @@ settle() {
 	[ ${#owner_flags[@]} = 0 ] || chown --reference="$work" -- "$dir" || again 1
 	inside drop
 	marked=$(stat -Lc %y -- "$dir")
-	unmark
+	[ -n "$hook" ] || unmark
 }
 
 cut=false
@@ -292,6 +320,7 @@ if [ -n "$bootstrap" ]; then
 	run "$work" "$bootstrap"
 	! $stopped || fail 130 "interrupted; ${dir@Q} is as it was"
 	[ "$rc" = 0 ] || fail 1 "the bootstrap failed (exit code $rc): the sandbox cannot start, ${dir@Q} is as it was"
+	[ "$(stat -c %F:%d:%i -- "$work")" = "directory:$made" ] || fail 1 "the bootstrap has put something else in the place of its directory: the sandbox cannot start, ${dir@Q} is as it was"
 	target=$work
 fi
 if [ -z "$own" ]; then
@@ -347,7 +376,7 @@ if [ -n "$bootstrap" ]; then
 fi
 
 if [ -n "$hook" ]; then
-	mark
+	[ -n "$bootstrap" ] || mark
 	if $stopped; then
 		say "interrupted before the hook; ${dir@Q} is unfinished"
 		again 130
