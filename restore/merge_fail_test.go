@@ -2,8 +2,10 @@ package restore
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -324,4 +326,93 @@ func TestPartOfAGroup(t *testing.T) {
 		require.Equal(t, before, identities(t, target))
 		require.Equal(t, stat(t, filepath.Join(target, "b")).Ino, stat(t, filepath.Join(target, "d/e")).Ino)
 	}
+}
+
+// TestMountedMeanwhile: what somebody mounts in a directory that is being deleted is not
+// emptied with it.
+func TestMountedMeanwhile(t *testing.T) {
+	needRoot(t)
+	m := newMemory()
+	r := tree.NewReader(m, 1<<20)
+	top := scratch(t)
+	target, other := filepath.Join(top, "target"), filepath.Join(top, "other")
+	_, err := m.restore(t, m.source(t, dir{"gone": dir{"mnt": dir{}, "x": "1"}, "keep": "2"}), target)
+	require.NoError(t, err)
+	_, err = m.restore(t, m.source(t, dir{"precious": dir{"p": "3"}}), other)
+	require.NoError(t, err)
+	src := m.source(t, dir{"keep": "new", "z": "4"})
+	at := ""
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	opt := Options{Mode: Mirror, Force: true, step: func() {
+		if found, _ := filepath.Glob(target + "/.snapfs-restore-*/trash/*/mnt"); at == "" && len(found) == 1 {
+			at = found[0]
+			require.NoError(t, unix.Mount(other, at, "", unix.MS_BIND, ""))
+		}
+	}}
+	_, err = Tree(t.Context(), m, r, src, target, opt)
+	require.ErrorIs(t, err, ErrMountBelow)
+	require.FileExists(t, filepath.Join(other, "precious", "p"))
+	require.FileExists(t, filepath.Join(target, capture.Marker))
+	_, err = Tree(t.Context(), m, r, src, target, opt)
+	require.ErrorIs(t, err, ErrMountBelow, "still")
+	require.FileExists(t, filepath.Join(other, "precious", "p"))
+	require.NoError(t, unix.Unmount(at, 0))
+	_, err = Tree(t.Context(), m, r, src, target, opt)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"keep": "new", "z": "4"}, list(t, target))
+}
+
+// TestUnreadable: a file whose mode keeps its own owner out is compared all the same.
+func TestUnreadable(t *testing.T) {
+	asUser(t)
+	m := newMemory()
+	r := tree.NewReader(m, 1<<20)
+	target := filepath.Join(scratch(t), "target")
+	src := m.source(t, dir{"closed": m.file(t, 0, "x"), "write": m.file(t, 0o200, "y"), "d": m.sub(t, 0, dir{"in": m.file(t, 0, "z")})})
+	_, err := m.restore(t, src, target)
+	require.NoError(t, err)
+	want := portrait(t, target)
+	res, err := Tree(t.Context(), m, r, src, target, Options{Mode: Mirror})
+	require.NoError(t, err)
+	require.Equal(t, Result{Kept: 4}, res)
+	require.Equal(t, want, portrait(t, target))
+}
+
+// TestSticky: in a sticky directory of somebody else's, what is not the user's stays, or
+// is in the way, and that is known before anything is written.
+func TestSticky(t *testing.T) {
+	target := os.Getenv("SNAPFS_TEST_STICKY")
+	if target == "" {
+		needRoot(t)
+		top := scratch(t)
+		require.NoError(t, os.Chmod(top, 0o755))
+		target = filepath.Join(top, "target")
+		m := newMemory()
+		_, err := m.restore(t, m.source(t, dir{"d": m.sub(t, 0o777, dir{"f": "root's"}), "extra": m.sub(t, 0o777, dir{"r": "root's"})}), target)
+		require.NoError(t, err)
+		for _, sticky := range []string{"d", "extra"} {
+			require.NoError(t, unix.Chmod(filepath.Join(target, sticky), 0o1777))
+			mine := filepath.Join(target, sticky, "u")
+			require.NoError(t, os.WriteFile(mine, []byte("user's"), 0o644))
+			require.NoError(t, os.Chown(mine, 1000, 1000))
+		}
+		require.NoError(t, os.Chown(target, 1000, 1000))
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestSticky$")
+		cmd.Env = append(os.Environ(), "SNAPFS_TEST_STICKY="+target, "HOME=/nonexistent")
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	m := newMemory()
+	r := tree.NewReader(m, 1<<20)
+	before := identities(t, target)
+	_, err := Tree(t.Context(), m, r, m.source(t, dir{"d": m.sub(t, 0o1777, dir{"f": "new", "u": "user's"})}), target, Options{Mode: Overlay, Force: true})
+	require.ErrorIs(t, err, ErrInTheWay)
+	require.ErrorContains(t, err, "d/f: it is somebody else's")
+	require.Equal(t, before, identities(t, target))
+	_, err = Tree(t.Context(), m, r, m.source(t, dir{"d": m.sub(t, 0o1777, dir{"new": "user's"})}), target, Options{Mode: Mirror, Force: true})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"d": "/", "d/f": "root's", "d/new": "user's", "extra": "/", "extra/r": "root's"}, list(t, target))
 }

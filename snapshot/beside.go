@@ -12,11 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/restore"
 )
 
-// besidePrefix begins the names of what is on its way to its place.
-const besidePrefix = ".snapfs-restore-"
+// besidePrefix begins the names of directories for what is on its way to its place. The
+// rest follows from that, so that what a killed restore left is found by the next.
+const besidePrefix = ".snapfs-restore-beside-"
 
 // beside is what a restore delivers besides the files. It is written next to its places
 // first, and moved there when the files are restored.
@@ -28,6 +30,7 @@ type beside struct {
 // move is one of them.
 type move struct {
 	from, to string
+	lock     int      // the open directory that it is in
 	made     []string // directories above that were missing, innermost first
 }
 
@@ -120,13 +123,57 @@ func (b *beside) add(m move, write func(at string) error) error {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return err
 	}
-	at, err := os.MkdirTemp(parent, besidePrefix)
-	if err != nil {
+	at := filepath.Join(parent, besidePrefix+cas.Data.Sum([]byte(m.to)).String()[:16])
+	var err error
+	if m.lock, err = takeBeside(at); err != nil {
 		return err
 	}
 	m.from = filepath.Join(at, filepath.Base(m.to))
 	b.moves = append(b.moves, m)
 	return write(m.from)
+}
+
+// takeBeside makes an empty private directory at a path, and returns it locked. What a
+// killed restore left there goes; while its restore lives, that is an
+// [restore.UnfinishedError].
+func takeBeside(at string) (lock int, err error) {
+	for {
+		err := os.Mkdir(at, 0o700)
+		if err != nil && !errors.Is(err, iofs.ErrExist) {
+			return -1, err
+		}
+		fresh := err == nil
+		fd, err := unix.Open(at, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOENT) {
+			continue // its restore has come to its end
+		}
+		if err != nil {
+			return -1, &os.PathError{Op: "open", Path: at, Err: err}
+		}
+		var st, named unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		switch {
+		case err != nil:
+		case int(st.Uid) != os.Geteuid():
+			err = fmt.Errorf("%s is somebody else's: %w", quoted(at), ErrForbidden)
+		case unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil:
+			err = &restore.UnfinishedError{Dir: quoted(at), Living: true}
+		case unix.Lstat(at, &named) != nil || named.Ino != st.Ino:
+			_ = unix.Close(fd)
+			continue
+		case fresh:
+			return fd, nil
+		default: // a killed restore's
+			err = restore.RemoveAll(at)
+			_ = unix.Close(fd)
+			if err == nil {
+				continue
+			}
+			return -1, err
+		}
+		_ = unix.Close(fd)
+		return -1, err
+	}
 }
 
 // publish moves everything to its place.
@@ -148,7 +195,8 @@ func (b *beside) publish() error {
 // discard removes what was not published.
 func (b *beside) discard() {
 	for _, m := range b.moves {
-		_ = os.RemoveAll(filepath.Dir(m.from))
+		_ = restore.RemoveAll(filepath.Dir(m.from))
+		_ = unix.Close(m.lock)
 	}
 	for _, m := range b.moves {
 		for _, d := range m.made {

@@ -210,25 +210,29 @@ func TestOverlayOfDatabase(t *testing.T) {
 	}
 	sql(filepath.Join(ws, "db"), "CREATE TABLE a(x); INSERT INTO a SELECT value FROM generate_series(1,2000);")
 	cp := save(t, s, ws, "t")
-	// A program that was killed leaves its log.
 	at := filepath.Join(live, "db")
 	sql(at, "PRAGMA journal_mode=wal; CREATE TABLE b(y); INSERT INTO b SELECT zeroblob(500) FROM generate_series(1,3000);")
-	cmd := exec.Command(sqlite, at)
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	_, err = in.Write([]byte("PRAGMA wal_autocheckpoint=0;\nINSERT INTO b SELECT zeroblob(900) FROM generate_series(1,200);\nSELECT 'done';\n"))
-	require.NoError(t, err)
-	buf := make([]byte, 64)
-	for said := ""; !strings.Contains(said, "done"); {
-		n, err := out.Read(buf)
+	// A program that is killed leaves its log.
+	killed := func(text string) {
+		t.Helper()
+		cmd := exec.Command(sqlite, at)
+		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
-		said += string(buf[:n])
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = in.Write([]byte("PRAGMA wal_autocheckpoint=0;\n" + text + "\nSELECT 'done';\n"))
+		require.NoError(t, err)
+		buf := make([]byte, 64)
+		for said := ""; !strings.Contains(said, "done"); {
+			n, err := out.Read(buf)
+			require.NoError(t, err)
+			said += string(buf[:n])
+		}
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
 	}
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
+	killed("INSERT INTO b SELECT zeroblob(900) FROM generate_series(1,200);")
 	require.FileExists(t, at+"-wal")
 	write(t, live, map[string]string{"other-wal": "mine", "text": "x", "text-journal": "mine"})
 
@@ -239,4 +243,57 @@ func TestOverlayOfDatabase(t *testing.T) {
 	require.FileExists(t, filepath.Join(live, "other-wal"))
 	require.FileExists(t, filepath.Join(live, "text-journal"))
 	require.Equal(t, "ok\n2000\n", sql(at, "PRAGMA integrity_check; SELECT count(*) FROM a;"))
+
+	// Beside a database that is the checkpoint's already, too: what is in the log is not.
+	sql(at, "PRAGMA journal_mode=wal;")
+	cp = save(t, s, live, "wal")
+	killed("INSERT INTO a VALUES (7);")
+	require.Equal(t, "2001\n", sql("file:"+at+"?mode=ro", "SELECT count(*) FROM a;"))
+	res, err = s.Restore(t.Context(), cp.ID, RestoreOptions{Dir: live, Mode: restore.Overlay, Force: true})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), res.Deleted)
+	require.Equal(t, "ok\n2000\n", sql(at, "PRAGMA integrity_check; SELECT count(*) FROM a;"))
+}
+
+// TestBesideIsFoundAgain: what a killed restore left of artifacts and conversation goes
+// with the next one, and nobody else's is touched.
+func TestBesideIsFoundAgain(t *testing.T) {
+	s, ws, top := newStore(t), t.TempDir(), t.TempDir()
+	write(t, ws, map[string]string{"f": "x"})
+	res, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Conversation: strings.NewReader("[]")})
+	require.NoError(t, err)
+	opt := RestoreOptions{Dir: filepath.Join(top, "dir"), Artifacts: filepath.Join(top, "artifacts"), Conversation: filepath.Join(top, "talk")}
+	// It is killed where it would begin with the files.
+	kept := opt
+	kept.Plan = func([]restore.Change) {
+		names, err := filepath.Glob(filepath.Join(top, besidePrefix+"*"))
+		require.NoError(t, err)
+		require.Len(t, names, 2)
+		for _, n := range names {
+			require.NoError(t, exec.Command("cp", "-a", n, n+".left").Run())
+		}
+		_, err = s.Restore(t.Context(), res.Checkpoint.ID, RestoreOptions{Dir: filepath.Join(top, "other"), Artifacts: opt.Artifacts})
+		require.ErrorIs(t, err, restore.ErrUnfinished)
+	}
+	_, err = s.Restore(t.Context(), res.Checkpoint.ID, kept)
+	require.NoError(t, err)
+	for _, dir := range []string{"dir", "artifacts"} {
+		require.NoError(t, os.RemoveAll(filepath.Join(top, dir)))
+	}
+	require.NoError(t, os.Remove(opt.Conversation))
+	left, err := filepath.Glob(filepath.Join(top, besidePrefix+"*"))
+	require.NoError(t, err)
+	require.Len(t, left, 2)
+	for _, n := range left {
+		require.NoError(t, os.Rename(n, strings.TrimSuffix(n, ".left")))
+	}
+	_, err = s.Restore(t.Context(), res.Checkpoint.ID, opt)
+	require.NoError(t, err)
+	entries, err := os.ReadDir(top)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.Equal(t, []string{"artifacts", "dir", "talk"}, names)
 }
