@@ -73,6 +73,7 @@ func Sentinels() []Sentinel {
 		{restore.ErrDeletesMore, "DELETES_MORE"},
 		{restore.ErrInTheWay, "IN_THE_WAY"},
 		{restore.ErrExcluded, "EXCLUDED"},
+		{restore.ErrMountBelow, "MOUNT_BELOW"},
 		{index.ErrThreadNotFound, "THREAD_NOT_FOUND"},
 		{index.ErrCheckpointNotFound, "CHECKPOINT_NOT_FOUND"},
 		{index.ErrArtifactNotFound, "ARTIFACT_NOT_FOUND"},
