@@ -12,20 +12,8 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// apply moves what was prepared to its places.
-func (w *writer) apply(root *target, a *aside, plan *planDir) error {
-	if plan == nil {
-		return nil
-	}
-	staged, err := unix.Openat(a.tree.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(staged)
-	return w.applyDir(root.fd, staged, "", a, plan)
-}
-
-// applyDir does what the plan says in one open directory. staged is the directory of what
+// applyDir does what the plan says in one open directory: what was prepared comes to its
+// places. staged is the directory of what
 // is to be moved into it, or -1.
 func (w *writer) applyDir(dir, staged int, path string, a *aside, d *planDir) error {
 	var st unix.Stat_t
@@ -185,9 +173,7 @@ func (w *writer) setMeta(dir int, path string, p *planMeta) error {
 		}
 		return w.others(path, err)
 	}
-	fd, err := ignoringEINTR(func() (int, error) {
-		return unix.Openat(dir, e.Name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	})
+	fd, err := openFile(dir, e.Name)
 	if err != nil {
 		return w.at(path, err)
 	}

@@ -195,9 +195,7 @@ func (l *look) staleLog(it *item) bool {
 
 // head returns the first bytes of a live file, or nil.
 func (l *look) head(name string, n int64) []byte {
-	fd, err := ignoringEINTR(func() (int, error) {
-		return unix.Openat(l.dir.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	})
+	fd, err := openFile(l.dir.fd, name)
 	if err != nil {
 		return nil
 	}

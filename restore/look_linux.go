@@ -253,9 +253,7 @@ func (l *look) compareFile(it *item) error {
 	if err := context.Cause(p.ctx); err != nil {
 		return err
 	}
-	fd, err := ignoringEINTR(func() (int, error) {
-		return unix.Openat(l.dir.fd, it.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	})
+	fd, err := openFile(l.dir.fd, it.name)
 	back := func() {}
 	if errors.Is(err, unix.EACCES) {
 		fd, back, err = letRead(l.dir.fd, it.name)

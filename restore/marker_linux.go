@@ -146,6 +146,14 @@ func (t *target) mark(m marker, shown string) (*lock, error) {
 	return &lock{marker: m, fd: fd, begun: st.Mtim}, nil
 }
 
+// unmark takes the marker away.
+func (t *target) unmark(shown string) error {
+	if err := unix.Unlinkat(t.fd, capture.Marker, 0); err != nil {
+		return fmt.Errorf("remove the marker in %s: %w", shown, err)
+	}
+	return nil
+}
+
 // replace puts another marker in the place of l, which is that of a restore into the live
 // directory t that goes on as another one. It is written in the restore's own directory.
 func (l *lock) replace(t, aside *target, m marker) error {

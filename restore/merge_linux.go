@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -90,23 +91,19 @@ func (w *writer) merge(root *target, l *lock, m marker, src Source, dir string, 
 		return Result{}, err
 	}
 	w.ctx = context.WithoutCancel(w.ctx) // what has begun to change comes to its end
-	if err := w.apply(root, aside, plan); err != nil {
-		return Result{}, &PartialError{Dir: shown, Err: err}
+	if plan != nil {
+		if err := w.applyDir(root.fd, aside.tree.fd, "", aside, plan); err != nil {
+			return Result{}, &PartialError{Dir: shown, Err: err}
+		}
 	}
 	if err := errors.Join(root.sync(), aside.drop(root)); err != nil {
 		return Result{}, &PartialError{Dir: shown, Err: err}
 	}
-	unmark := func() error {
-		if err := unix.Unlinkat(root.fd, capture.Marker, 0); err != nil {
-			return fmt.Errorf("remove the marker in %s: %w", shown, err)
-		}
-		return nil
-	}
 	if kept {
 		w.step()
-		err = unmark()
+		err = root.unmark(shown)
 	} else {
-		err = w.finishRoot(root, src.Stat, 0o700, unmark)
+		err = w.finishRoot(root, src.Stat, 0o700, func() error { return root.unmark(shown) })
 	}
 	if err != nil {
 		return Result{}, err
@@ -201,7 +198,7 @@ func (a *aside) drop(root *target) error { return root.dropAside(a.name) }
 
 // dropAside removes a restore's own directory from a live target.
 func (t *target) dropAside(name string) error {
-	if filepath.Base(name) != name || len(name) <= len(stagePrefix) || name[:len(stagePrefix)] != stagePrefix {
+	if filepath.Base(name) != name || !strings.HasPrefix(name, stagePrefix) {
 		return fmt.Errorf("the marker names %s, which is no directory of a restore: %w", tree.Quote(name), ErrUnfinished)
 	}
 	return removeAt(t.fd, name)

@@ -26,7 +26,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
@@ -295,21 +294,16 @@ func (w *writer) inPlace(root *target, l *lock, m marker, src Source, dir string
 	if err := root.sync(); err != nil {
 		return undo(err)
 	}
-	err := w.finishRoot(root, src.Stat, 0o700, func() error {
-		if err := unix.Unlinkat(root.fd, capture.Marker, 0); err != nil {
-			return fmt.Errorf("remove the marker in %s: %w", shown, err)
-		}
-		return nil
-	})
+	err := w.finishRoot(root, src.Stat, 0o700, func() error { return root.unmark(shown) })
 	if err != nil {
 		return Result{}, err
 	}
 	return w.result, nil
 }
 
-// makeParents creates the missing directories above the target and returns
-// them, innermost first.
-func makeParents(dir string) (made []string, err error) {
+// MakeParents creates the directory dir and those above it, as far as they are missing,
+// and returns what it made, innermost first, also when it fails.
+func MakeParents(dir string) (made []string, err error) {
 	var missing []string
 	for d := dir; ; d = filepath.Dir(d) {
 		if _, err := os.Stat(d); err == nil || !errors.Is(err, iofs.ErrNotExist) {

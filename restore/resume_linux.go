@@ -24,9 +24,7 @@ func (w *writer) whole(fd int, path string, st *unix.Stat_t, e *tree.Entry) bool
 // written to: then, and when there is none, fd is -1.
 func (w *writer) keep(t *target, path string, e *tree.Entry) (fd int, err error) {
 	// A file whose mode keeps its own owner out is made anew.
-	fd, err = ignoringEINTR(func() (int, error) {
-		return unix.Openat(t.fd, e.Name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	})
+	fd, err = openFile(t.fd, e.Name)
 	if errors.Is(err, unix.ENOENT) {
 		return -1, nil
 	}

@@ -44,7 +44,7 @@ func (w *writer) staged(m marker, src Source, dir string, opt Options) (res Resu
 		}
 		return fmt.Errorf("restore beside %s: %w", tree.Quote(dir), cas.NoSpace(err))
 	}
-	made, err := makeParents(filepath.Dir(dir))
+	made, err := MakeParents(filepath.Dir(dir))
 	defer func() {
 		if err != nil {
 			for _, d := range made {

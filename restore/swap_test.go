@@ -121,61 +121,69 @@ func tempting(t *testing.T, m *memory, content string) (src Source, below []stri
 	return src, below
 }
 
+// amongSwaps tries restores into a target, for as long as such tests take, while somebody
+// exchanges some of the paths for symlinks that lead out. What they lead to stays as it is,
+// whether a restore ends or fails.
+func amongSwaps(t *testing.T, m *memory, src Source, try func(n int, target string) (paths func() []string, run func() error)) {
+	t.Helper()
+	top := scratch(t)
+	outside, links, here := filepath.Join(top, "outside"), filepath.Join(top, "links"), filepath.Join(top, "here")
+	_, err := m.restore(t, Source{Root: src.Root, Stat: src.Stat}, outside)
+	require.NoError(t, err)
+	before := allStats(t, outside)
+	ended, failed, swaps := 0, 0, 0
+	for began := time.Now(); time.Since(began) < raceTime() || swaps == 0; {
+		require.NoError(t, os.Mkdir(links, 0o755))
+		require.NoError(t, os.Mkdir(here, 0o755))
+		paths, run := try(ended+failed, filepath.Join(here, "target"))
+		done := exchange(paths, links, outside)
+		err := run()
+		swaps += done()
+		if err != nil {
+			failed++
+		} else {
+			ended++
+		}
+		requireSame(t, before, allStats(t, outside))
+		require.NoError(t, os.RemoveAll(here))
+		require.NoError(t, os.RemoveAll(links))
+	}
+	t.Logf("%d restores ended, %d failed, %d swaps", ended, failed, swaps)
+}
+
+// under joins each of some paths to a directory.
+func under(dir string, paths ...string) (all []string) {
+	for _, p := range paths {
+		all = append(all, filepath.Join(dir, p))
+	}
+	return all
+}
+
 // TestSwappedDirectories: while restores go on, and end or fail and take back what they
-// made, somebody exchanges directories and files of the target for symlinks that lead
-// out, all the time. What they lead to, which has the names that are restored, stays as
-// it is.
+// made, directories and files of the target are exchanged for symlinks that lead out, all
+// the time, to where there are the names that are restored.
 func TestSwappedDirectories(t *testing.T) {
 	m := newMemory()
 	src, below := tempting(t, m, "content of a file")
 	for _, existing := range []bool{false, true} {
 		t.Run(fmt.Sprintf("existing %v", existing), func(t *testing.T) {
-			top := scratch(t)
-			outside, links := filepath.Join(top, "outside"), filepath.Join(top, "links")
-			require.NoError(t, os.Mkdir(links, 0o755))
-			_, err := m.restore(t, Source{Root: src.Root, Stat: src.Stat}, outside)
-			require.NoError(t, err)
-			before := allStats(t, outside)
-			ended, failed, swaps := 0, 0, 0
-			for began := time.Now(); time.Since(began) < raceTime() || swaps == 0; {
-				here := filepath.Join(top, "here")
-				target := filepath.Join(here, "target")
-				require.NoError(t, os.MkdirAll(here, 0o755))
+			amongSwaps(t, m, src, func(_ int, target string) (func() []string, func() error) {
 				if existing {
 					require.NoError(t, os.Mkdir(target, 0o755))
 				}
-				done := exchange(func() (paths []string) {
-					roots := []string{target}
-					if stages, err := filepath.Glob(here + "/.snapfs-restore-*"); err == nil && !existing {
-						for _, s := range stages {
-							roots = append(roots, filepath.Join(s, stageTree))
-							paths = append(paths, s)
+				return func() []string {
+						all := under(target, below...)
+						if stages, err := filepath.Glob(filepath.Dir(target) + "/.snapfs-restore-*"); err == nil && !existing {
+							for _, s := range stages {
+								all = append(append(all, s, filepath.Join(s, stageTree)), under(filepath.Join(s, stageTree), below...)...)
+							}
 						}
+						return all
+					}, func() error {
+						_, err := m.restore(t, src, target)
+						return err
 					}
-					for _, r := range roots {
-						for _, b := range below {
-							paths = append(paths, filepath.Join(r, b))
-						}
-					}
-					return paths
-				}, links, outside)
-				_, err := m.restore(t, src, target)
-				swaps += done()
-				if err != nil {
-					failed++
-				} else {
-					ended++
-				}
-				requireSame(t, before, allStats(t, outside))
-				require.NoError(t, os.RemoveAll(here))
-				entries, err := os.ReadDir(links)
-				require.NoError(t, err)
-				for _, e := range entries {
-					require.NoError(t, os.RemoveAll(filepath.Join(links, e.Name())))
-				}
-			}
-			t.Logf("%d restores ended, %d failed, %d swaps", ended, failed, swaps)
-			requireSame(t, before, allStats(t, outside))
+			})
 		})
 	}
 }
@@ -187,46 +195,22 @@ func TestSwappedLive(t *testing.T) {
 	src, below := tempting(t, m, "content of a file")
 	old, _ := tempting(t, m, "what was there")
 	extra := m.source(t, dir{"a": dir{"b": dir{"f": "not", "gone": dir{"x": "y"}}}, "b": "a file", "c": dir{"b": "another", "c": m.sub(t, 0o700, dir{})}, "more": dir{"a": dir{"f": "1"}}})
-	top := scratch(t)
-	outside, links := filepath.Join(top, "outside"), filepath.Join(top, "links")
-	require.NoError(t, os.Mkdir(links, 0o755))
-	_, err := m.restore(t, Source{Root: src.Root, Stat: src.Stat}, outside)
-	require.NoError(t, err)
-	before := allStats(t, outside)
-	ended, failed, swaps := 0, 0, 0
 	r := tree.NewReader(m, 1<<20)
-	for began := time.Now(); time.Since(began) < raceTime() || swaps == 0; {
-		here := filepath.Join(top, "here")
-		target := filepath.Join(here, "target")
-		from := old
-		if (ended+failed)%2 == 1 {
-			from = extra
-		}
-		_, err := m.restore(t, from, target)
+	amongSwaps(t, m, src, func(n int, target string) (func() []string, func() error) {
+		_, err := m.restore(t, []Source{old, extra}[n%2], target)
 		require.NoError(t, err)
-		done := exchange(func() (paths []string) {
-			asides, _ := filepath.Glob(target + "/.snapfs-restore-*")
-			for _, a := range asides {
-				paths = append(paths, a, filepath.Join(a, stageTree), filepath.Join(a, trashName), filepath.Join(a, stageTree, "a/b"))
+		return func() []string {
+				all := under(target, append(below, "more", "more/a", "a/b/gone")...)
+				asides, _ := filepath.Glob(target + "/.snapfs-restore-*")
+				for _, a := range asides {
+					all = append(all, under(a, "", stageTree, trashName, stageTree+"/a/b")...)
+				}
+				return all
+			}, func() error {
+				_, err := Tree(t.Context(), m, r, src, target, Options{Mode: Mirror, Force: true})
+				return err
 			}
-			for _, b := range append(below, "more", "more/a", "a/b/gone") {
-				paths = append(paths, filepath.Join(target, b))
-			}
-			return paths
-		}, links, outside)
-		_, err = Tree(t.Context(), m, r, src, target, Options{Mode: Mirror, Force: true})
-		swaps += done()
-		if err != nil {
-			failed++
-		} else {
-			ended++
-		}
-		requireSame(t, before, allStats(t, outside))
-		require.NoError(t, os.RemoveAll(here))
-		require.NoError(t, os.RemoveAll(links))
-		require.NoError(t, os.Mkdir(links, 0o755))
-	}
-	t.Logf("%d mirrors ended, %d failed, %d swaps", ended, failed, swaps)
+	})
 }
 
 // TestResumeAmongSwaps: a restore that goes on where one was killed, with symlinks where

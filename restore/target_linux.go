@@ -264,6 +264,14 @@ func (e *entered) leave() {
 	_ = unix.Close(e.fd)
 }
 
+// openFile opens a live file to look at it, whatever it is by now: no link is followed, and
+// nobody is waited for.
+func openFile(dir int, name string) (int, error) {
+	return ignoringEINTR(func() (int, error) {
+		return unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	})
+}
+
 // namesIn lists an open directory, in order.
 func namesIn(fd int) ([]string, error) {
 	again, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -114,18 +114,15 @@ var errTaken = fmt.Errorf("something is there: %w", restore.ErrNotEmpty)
 // add writes something next to where it is to go.
 func (b *beside) add(m move, write func(at string) error) error {
 	parent := filepath.Dir(m.to)
-	for d := parent; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(d); !errors.Is(err, iofs.ErrNotExist) {
-			break
-		}
-		m.made = append(m.made, d)
-	}
-	if err := os.MkdirAll(parent, 0o777); err != nil {
-		return err
-	}
-	at := filepath.Join(parent, besidePrefix+cas.Data.Sum([]byte(m.to)).String()[:16])
 	var err error
-	if m.lock, err = takeBeside(at); err != nil {
+	at := filepath.Join(parent, besidePrefix+cas.Data.Sum([]byte(m.to)).String()[:16])
+	if m.made, err = restore.MakeParents(parent); err == nil {
+		m.lock, err = takeBeside(at)
+	}
+	if err != nil {
+		for _, d := range m.made {
+			_ = os.Remove(d)
+		}
 		return err
 	}
 	m.from = filepath.Join(at, filepath.Base(m.to))
