@@ -28,6 +28,7 @@ import (
 	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/internal/tasks"
 	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/secrets"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -82,6 +83,13 @@ type Omission struct {
 	Why  string
 }
 
+// A SecretFile is a file of the tree, or one that was left out for it, in which secrets
+// were found.
+type SecretFile struct {
+	Path string // relative to the workspace, any bytes
+	secrets.Report
+}
+
 // Options of [Tree].
 type Options struct {
 	Files *policy.Files // which entries are content
@@ -119,6 +127,8 @@ type Result struct {
 	// Warnings are for the user: those about the whole, then in order of the paths that
 	// the others begin with.
 	Warnings []string
+	// Secrets are the files in which secrets were found, sorted by path.
+	Secrets []SecretFile
 	// Known is for the next capture, once the objects are durable.
 	Known *Known
 }
