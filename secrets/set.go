@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
-	"strings"
 )
 
 // MinLength is how long a declared value is at least, in bytes: a shorter one would be
@@ -25,22 +25,18 @@ var (
 // A Value is a declared secret, and where it was declared. Printing one shows the
 // source only.
 type Value struct {
-	Bytes  []byte
-	Source string // for people: "--redact-env NAME", "FILE:3"
+	Bytes  []byte `json:"-"`
+	Source string // for people: "variable NAME", "FILE:3"
 }
 
-// String implements [fmt.Stringer].
-func (v Value) String() string { return v.Source }
-
-// GoString implements [fmt.GoStringer].
-func (v Value) GoString() string { return v.Source }
+// Format implements [fmt.Formatter].
+func (v Value) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, v.Source) }
 
 // A Set is the declared values of one operation. The nil Set has none. It is immutable
-// and safe for concurrent use.
+// and safe for concurrent use. Printing one shows how many it has.
 type Set struct {
-	values   [][]byte // sorted, each once
-	patterns [][]byte // the values and their spellings, longest first
-	longest  int      // bytes of the longest pattern
+	values [][]byte // sorted, each once
+	match  *matcher // finds them and their spellings
 }
 
 // NewSet checks values and makes a set of them; no values make the nil Set. The error
@@ -49,60 +45,74 @@ func NewSet(values []Value) (*Set, error) {
 	var errs []error
 	s := &Set{}
 	for _, v := range values {
-		switch n := len(v.Bytes); {
-		case n < MinLength:
-			errs = append(errs, fmt.Errorf("%s: %d bytes, a declared secret has at least %d: %w", v.Source, n, MinLength, ErrTooShort))
-		case n > MaxLength:
-			errs = append(errs, fmt.Errorf("%s: %d bytes, a declared secret has at most %d: %w", v.Source, n, MaxLength, ErrUnusable))
-		case bytes.IndexByte(v.Bytes, 0) >= 0:
-			errs = append(errs, fmt.Errorf("%s: a declared secret has no zero bytes: %w", v.Source, ErrUnusable))
-		default:
-			s.values = append(s.values, bytes.Clone(v.Bytes))
+		if err := usable(v); err != nil {
+			errs = append(errs, err)
+			continue
 		}
+		s.values = append(s.values, bytes.Clone(v.Bytes))
 	}
 	if err := errors.Join(errs...); err != nil || len(s.values) == 0 {
 		return nil, err
 	}
 	slices.SortFunc(s.values, bytes.Compare)
 	s.values = slices.CompactFunc(s.values, bytes.Equal)
-	s.patterns = slices.Clone(s.values)
-	slices.SortStableFunc(s.patterns, func(a, b []byte) int { return len(b) - len(a) })
-	s.longest = len(s.patterns[0])
+	var patterns [][]byte
+	for _, v := range s.values {
+		patterns = append(patterns, spellings(v)...)
+	}
+	s.match = newMatcher(patterns)
 	return s, nil
 }
 
-// Find returns where declared values stand in data. Those that overlap are one range.
+// usable says why a value cannot be looked for.
+func usable(v Value) error {
+	switch n := len(v.Bytes); {
+	case n < MinLength:
+		return fmt.Errorf("%s: %d bytes, a declared secret has at least %d: %w", v.Source, n, MinLength, ErrTooShort)
+	case n > MaxLength:
+		return fmt.Errorf("%s: %d bytes, a declared secret has at most %d: %w", v.Source, n, MaxLength, ErrUnusable)
+	case bytes.IndexByte(v.Bytes, 0) >= 0:
+		return fmt.Errorf("%s: a declared secret has no zero bytes: %w", v.Source, ErrUnusable)
+	case len(bytes.Trim(v.Bytes, " \t\r\n*")) == 0:
+		return fmt.Errorf("%s: a declared secret is more than spaces and stars: %w", v.Source, ErrUnusable)
+	}
+	return nil
+}
+
+// Format implements [fmt.Formatter].
+func (s Set) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "%d declared secrets", s.Len()) }
+
+// Len returns how many values the set has.
+func (s *Set) Len() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.values)
+}
+
+// Find returns where declared values stand in data, by ascending offset. Those that
+// overlap are one range.
 func (s *Set) Find(data []byte) []Range {
 	if s == nil {
 		return nil
 	}
 	var found []Range
-	for _, p := range s.patterns {
-		for at := 0; ; at++ {
-			i := bytes.Index(data[at:], p)
-			if i < 0 {
-				break
-			}
-			at += i
-			found = append(found, Range{int64(at), int64(len(p))})
-		}
-	}
-	return merge(found)
+	s.match.find(data, len(data), func(off, size int) { found = joined(found, Range{int64(off), int64(size)}) })
+	return found
 }
 
-// merge sorts ranges and makes one of those that overlap.
-func merge(found []Range) []Range {
-	slices.SortFunc(found, func(a, b Range) int { return int(min(max(a.Off-b.Off, -1), 1)) })
-	out := found[:0]
-	for _, r := range found {
-		if last := len(out) - 1; last >= 0 && r.Off < out[last].End() {
-			out[last].Len = max(out[last].End(), r.End()) - out[last].Off
-			continue
-		}
-		out = append(out, r)
+// joined adds a range that begins no earlier than the last one, or makes that longer if
+// the two overlap.
+func joined(list []Range, r Range) []Range {
+	if last := len(list) - 1; last >= 0 && r.Off < list[last].End() {
+		list[last].Len = max(list[last].End(), r.End()) - list[last].Off
+		return list
 	}
-	return out
+	return append(list, r)
 }
+
+// Holds reports whether a declared value stands in text.
+func (s *Set) Holds(text string) bool { return len(s.Find([]byte(text))) > 0 }
 
 // Mask returns text with a star for each byte of a declared value.
 func (s *Set) Mask(text string) string {
@@ -112,7 +122,13 @@ func (s *Set) Mask(text string) string {
 	}
 	b := []byte(text)
 	for _, r := range found {
-		copy(b[r.Off:r.End()], strings.Repeat("*", int(r.Len)))
+		stars(b[r.Off:r.End()])
 	}
 	return string(b)
+}
+
+func stars(b []byte) {
+	for i := range b {
+		b[i] = '*'
+	}
 }

@@ -1,0 +1,95 @@
+package secrets
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func setOf(t require.TestingT, values ...string) *Set {
+	var list []Value
+	for _, v := range values {
+		list = append(list, Value{Bytes: []byte(v), Source: "test"})
+	}
+	set, err := NewSet(list)
+	require.NoError(t, err)
+	return set
+}
+
+func TestRedactJSON(t *testing.T) {
+	for name, tt := range map[string]struct {
+		values   []string
+		in, want string
+		count    int
+	}{
+		"a value":              {[]string{"s3cr3t-value-12345"}, `[{"role":"user","content":"x s3cr3t-value-12345 y"}]`, `[{"role":"user","content":"x ****************** y"}]`, 1},
+		"a key":                {[]string{"s3cr3t-value"}, `{"s3cr3t-value": 1}`, `{"************": 1}`, 1},
+		"twice":                {[]string{"s3cr3t-value"}, `["s3cr3t-values3cr3t-value"]`, `["************************"]`, 2},
+		"escaped":              {[]string{"s3cr3t-value"}, `["\u00733cr3t-v\u0061lue\n\u00e4"]`, `["************\n\u00e4"]`, 1},
+		"of several bytes":     {[]string{"pässwörter"}, `["a\"p\u00e4ssw\u00f6rter", "pässwörter"]`, `["a\"************", "************"]`, 2},
+		"beyond the BMP":       {[]string{"key-😀-key"}, `["\ud83d\ude00 key-\ud83d\ude00-key"]`, `["\ud83d\ude00 ************"]`, 1},
+		"with a line break":    {[]string{"line one\nline two"}, `["line one\nline two"]`, `["*****************"]`, 1},
+		"JSON in a string":     {[]string{"line \"one\"\nline two"}, `["{\"a\":\"line \\\"one\\\"\\nline two\"}"]`, `["{\"a\":\"**********************\"}"]`, 1},
+		"as it is written":     {[]string{`pass\new1`}, `["a pass\new1"]`, `["**********"]`, 1},
+		"a number":             {[]string{"1234567890"}, `{"pin": 1234567890, "n": 12}`, `{"pin": "**********", "n": 12}`, 1},
+		"with the quotes":      {[]string{`"s3cr3t-value"`}, `["a", "s3cr3t-value", "b"]`, `["a", "************", "b"]`, 1},
+		"over several strings": {[]string{`abc","def`}, `["x-abc","def-y"]`, `["*****","*****"]`, 2},
+		"none":                 {[]string{"s3cr3t-value"}, " [ 1.5e+3, \"s3cr3t\" ]\n[]", " [ 1.5e+3, \"s3cr3t\" ]\n[]", 0},
+		"overlapping":          {[]string{"abcdefgh", "efghijkl", "abcdefghi"}, `["zabcdefghijklz"]`, `["z************z"]`, 1},
+		"before and behind":    {[]string{`s3cr3t-value`, `abc","def`}, `["s3cr3t-value","\u0041","x-abc","def-y","s3cr3t-value"]`, `["************","\u0041","*****","*****","************"]`, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, ranges, err := setOf(t, tt.values...).RedactJSON([]byte(tt.in))
+			require.NoError(t, err)
+			require.Equal(t, tt.want, string(out))
+			require.Len(t, ranges, tt.count)
+			for _, r := range ranges {
+				require.Equal(t, strings.Repeat("*", int(r.Len)), string(out[r.Off:r.End()]))
+			}
+		})
+	}
+	_, _, err := setOf(t, "[[[[[[[[").RedactJSON([]byte("[[[[[[[[1]]]]]]]]"))
+	require.ErrorIs(t, err, ErrUnusable)
+	require.NotContains(t, err.Error(), "[[")
+}
+
+// What is JSON stays JSON of the same shape, and has no declared value any more, as it is
+// written or decoded; without values it is what it was.
+func TestRedactAnyJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.OneOf(rapid.StringN(8, 20, 100), rapid.StringMatching(`[a-c"\\\n]{8,12}`)).Filter(func(s string) bool {
+			return usable(Value{Bytes: []byte(s)}) == nil
+		}).Draw(t, "value")
+		set := setOf(t, value)
+		text := rapid.SliceOfN(rapid.OneOf(rapid.Just(value), rapid.StringN(0, 5, 20), rapid.Just(string(jsonASCII([]byte(value))))), 0, 6)
+		doc := map[string]any{}
+		for range rapid.IntRange(0, 4).Draw(t, "keys") {
+			doc[strings.Join(text.Draw(t, "key"), "")] = strings.Join(text.Draw(t, "text"), "")
+		}
+		in, err := json.Marshal(doc)
+		require.NoError(t, err)
+		out, ranges, err := set.RedactJSON(in)
+		require.NoError(t, err)
+		require.True(t, json.Valid(out), "%q", out)
+		require.False(t, bytes.Contains(out, []byte(value)))
+		if len(ranges) == 0 {
+			require.Equal(t, in, out)
+		}
+		dec := json.NewDecoder(bytes.NewReader(out))
+		for {
+			tok, err := dec.Token()
+			if err == io.EOF {
+				break
+			}
+			require.NoError(t, err)
+			if s, ok := tok.(string); ok {
+				require.NotContains(t, s, value)
+			}
+		}
+	})
+}

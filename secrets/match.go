@@ -1,0 +1,68 @@
+package secrets
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+)
+
+// A matcher finds all patterns of a set in one pass, as Wu and Manber do (A fast
+// algorithm for multi-pattern searching, 1994): it looks at the last [block] bytes of a
+// window of [MinLength], which mostly tell that no pattern can begin in the next few
+// places. Only where the window may be the beginning of a pattern are the patterns
+// looked at.
+type matcher struct {
+	shift   [1 << shiftBits]uint8
+	begins  map[uint64][][]byte // by their first MinLength bytes, longest first
+	longest int                 // bytes of the longest pattern
+}
+
+const (
+	block     = 3
+	shiftBits = 15
+	maxShift  = MinLength - block + 1
+)
+
+func blockHash(a, b, c byte) uint32 {
+	return (uint32(a) | uint32(b)<<8 | uint32(c)<<16) * 0x9E3779B1 >> (32 - shiftBits)
+}
+
+func newMatcher(patterns [][]byte) *matcher {
+	m := &matcher{begins: map[uint64][][]byte{}}
+	for i := range m.shift {
+		m.shift[i] = maxShift
+	}
+	for _, p := range patterns {
+		m.longest = max(m.longest, len(p))
+		for end := block; end <= MinLength; end++ {
+			h := blockHash(p[end-3], p[end-2], p[end-1])
+			m.shift[h] = min(m.shift[h], uint8(MinLength-end))
+		}
+		first := binary.LittleEndian.Uint64(p)
+		m.begins[first] = append(m.begins[first], p)
+	}
+	for _, some := range m.begins {
+		slices.SortFunc(some, func(a, b []byte) int { return len(b) - len(a) })
+	}
+	return m
+}
+
+// find calls found with the longest pattern that begins at each of the first upto places
+// of data where one does and stands in data whole, in order.
+func (m *matcher) find(data []byte, upto int, found func(off, size int)) {
+	last := min(upto-1+MinLength, len(data)) // windows end before that
+	for end := MinLength; end <= last; {
+		if skip := m.shift[blockHash(data[end-3], data[end-2], data[end-1])]; skip > 0 {
+			end += int(skip)
+			continue
+		}
+		at := end - MinLength
+		for _, p := range m.begins[binary.LittleEndian.Uint64(data[at:])] {
+			if bytes.HasPrefix(data[at:], p) {
+				found(at, len(p))
+				break
+			}
+		}
+		end++
+	}
+}
