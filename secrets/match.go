@@ -23,8 +23,9 @@ const (
 	maxShift  = MinLength - block + 1
 )
 
-func blockHash(a, b, c byte) uint32 {
-	return (uint32(a) | uint32(b)<<8 | uint32(c)<<16) * 0x9E3779B1 >> (32 - shiftBits)
+// blockHash is of the last block bytes before data's byte end.
+func blockHash(data []byte, end int) uint32 {
+	return binary.LittleEndian.Uint32(data[end-4:]) >> 8 * 0x9E3779B1 >> (32 - shiftBits)
 }
 
 func newMatcher(patterns [][]byte) *matcher {
@@ -34,8 +35,9 @@ func newMatcher(patterns [][]byte) *matcher {
 	}
 	for _, p := range patterns {
 		m.longest = max(m.longest, len(p))
+		padded := append([]byte{0}, p[:MinLength]...)
 		for end := block; end <= MinLength; end++ {
-			h := blockHash(p[end-3], p[end-2], p[end-1])
+			h := blockHash(padded, end+1)
 			m.shift[h] = min(m.shift[h], uint8(MinLength-end))
 		}
 		first := binary.LittleEndian.Uint64(p)
@@ -52,7 +54,11 @@ func newMatcher(patterns [][]byte) *matcher {
 func (m *matcher) find(data []byte, upto int, found func(off, size int)) {
 	last := min(upto-1+MinLength, len(data)) // windows end before that
 	for end := MinLength; end <= last; {
-		if skip := m.shift[blockHash(data[end-3], data[end-2], data[end-1])]; skip > 0 {
+		switch skip := m.shift[blockHash(data, end)]; {
+		case skip == maxShift:
+			end += maxShift // a constant: the processor need not wait for the table
+			continue
+		case skip > 0:
 			end += int(skip)
 			continue
 		}
