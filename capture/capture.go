@@ -98,6 +98,7 @@ type Options struct {
 	SkipUnreadable bool
 	AllowTorn      bool            // keeps a file that does not hold still, marked as [tree.Torn]
 	Settings       policy.Settings // limits, and which ignore files of the workspace count
+	Screen         Screen          // which secrets stay out
 	// Skip says why a directory, told by its device and inode number, is not
 	// content; "": it is. Nil: all are.
 	Skip func(dev, ino uint64) string
@@ -122,6 +123,7 @@ type Result struct {
 	Grew       int   // files that were appended to; they are saved as they were at first
 	Torn       int   // files that AllowTorn kept
 	Over       int   // files over the limit that [policy.Settings] leaves out
+	Secret     int   // entries and attributes that were left out for the secrets in them
 	// Ignore are the ignore files that were in force, sorted by path.
 	Ignore []policy.IgnoreFile
 	// Warnings are for the user: those about the whole, then in order of the paths that
@@ -205,11 +207,13 @@ func (c *walker) run(root *dirFD, workers int) (Result, error) {
 	}
 	slices.SortFunc(c.left, func(a, b Omission) int { return strings.Compare(a.Path, b.Path) })
 	c.lost()
+	slices.SortFunc(c.secrets, func(a, b SecretFile) int { return strings.Compare(a.Path, b.Path) })
 	slices.SortFunc(c.ignoreFiles, func(a, b policy.IgnoreFile) int { return strings.Compare(a.Path, b.Path) })
 	return Result{
-		Root: c.root, Stat: stat, Links: links, Left: c.left, Known: &Known{records: c.seen, sets: c.sets},
+		Root: c.root, Stat: stat, Links: links, Left: c.left, Known: &Known{records: c.seen, sets: c.sets, notes: c.notes},
 		Excluded: c.excluded, Special: c.special, Setuid: c.setuid, Unreadable: c.unreadable,
 		Read: c.read.Load(), Grew: c.grew, Torn: c.torn, Over: c.over,
+		Secret: c.secret, Secrets: c.secrets,
 		Ignore: c.ignoreFiles, Warnings: c.warned(),
 	}, nil
 }
@@ -233,8 +237,12 @@ func (c *walker) start(fd *dirFD, workers int) (stat tree.Entry, err error) {
 	c.fill(&stat, ".", &root.st, tree.Dir)
 	stat.UID, stat.GID = root.st.Uid, root.st.Gid
 	first := &worker{walker: c}
-	if stat.XAttrs, err = first.xattrs(fd.fd); err != nil {
+	hides := false
+	if stat.XAttrs, hides, err = first.xattrs(fd.fd); err != nil {
 		return stat, fmt.Errorf("read extended attributes of the workspace: %w", err)
+	}
+	if hides {
+		c.omit(&c.secret, ".", hidden)
 	}
 	var wg sync.WaitGroup
 	all := []*worker{first}
@@ -299,12 +307,15 @@ type walker struct {
 	grew       int
 	torn       int
 	over       int
+	secret     int
+	secrets    []SecretFile
 
 	ignoreFiles []policy.IgnoreFile
 	warnings    []warning
 	suspects    map[string]policy.Rule // see [walker.suspect]
 
 	sets       []cas.Hash // of attributes
+	notes      [][]byte   // encoded [screened]
 	setNumbers map[cas.Hash]uint32
 }
 
@@ -316,7 +327,7 @@ func (c *walker) problem(path string, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.problems = append(c.problems, Problem{Path: path, Err: err})
+	c.problems = append(c.problems, Problem{Path: c.opt.Screen.Declared.Mask(path), Err: err})
 }
 
 // omit notes an entry that is left out on purpose and counts it.
@@ -324,5 +335,6 @@ func (c *walker) omit(count *int, path, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	*count++
-	c.left = append(c.left, Omission{Path: path, Why: why})
+	declared := c.opt.Screen.Declared
+	c.left = append(c.left, Omission{Path: declared.Mask(path), Why: declared.Mask(why)})
 }

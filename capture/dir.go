@@ -27,6 +27,7 @@ type directory struct {
 	since    time.Time // all of it was looked at after that
 	scope    policy.Scope
 	narrowed bool // by ignore files here or above
+	hides    bool // it has attributes that are left out for a declared secret in them
 	children []child
 	late     []*child     // that were not listed: see [worker.adopt]
 	open     atomic.Int32 // tasks that need fd
@@ -180,7 +181,9 @@ func (w *worker) finish(d *directory) error {
 		w.root = root
 		return nil
 	}
-	w.see(d.fd, d.name(), &d.st, d.since, root.Hash, d.entry.entry.XAttrs)
+	if !d.hides { // the next capture has to look at them again
+		w.see(d.fd, d.name(), &d.st, d.since, root.Hash, d.entry.entry.XAttrs, nil)
+	}
 	if kept == 0 && !d.entry.keep {
 		return nil // only on the way to an include that matched nothing
 	}
@@ -240,6 +243,9 @@ func (w *worker) list(d *directory) error {
 		}
 		if n := len(d.path) + len(n.name); n > tree.MaxPath {
 			w.problem(path(), fmt.Errorf("its path has %d bytes, at most %d can be saved", n, tree.MaxPath))
+			continue
+		}
+		if w.opt.Screen.Declared != nil && w.declaredIn(path(), path(), "a declared secret stands in its path") {
 			continue
 		}
 		if d.fd.fsRoot && n.name == lostFound && d.fd.ownsLostFound() {
@@ -365,13 +371,17 @@ func (w *worker) openSubdir(d *directory, e *child, path string) (sub *directory
 	}
 	w.fill(&e.entry, d.path, &st, tree.Dir)
 	var xattrs cas.Hash
+	hides := false
 	if known, ok := w.recall(fd, &st, e.entry.Name); ok && known.same(&st) {
 		xattrs = known.xattrs()
-	} else if xattrs, err = w.xattrs(fd.fd); err != nil {
+	} else if xattrs, hides, err = w.xattrs(fd.fd); err != nil {
 		return nil, err
 	}
+	if hides {
+		w.omit(&w.secret, path, hidden)
+	}
 	e.entry.XAttrs = xattrs
-	return &directory{fd: fd, path: path + "/", parent: d, entry: e, st: st, since: since}, nil
+	return &directory{fd: fd, path: path + "/", parent: d, entry: e, st: st, since: since, hides: hides}, nil
 }
 
 // symlink captures a link's own text.
@@ -390,6 +400,9 @@ func (w *worker) symlink(d *directory, e *child) {
 	}
 	if err != nil {
 		w.problem(path, vanished(err))
+		return
+	}
+	if w.declaredIn(target, path, "a declared secret stands in what it links to") {
 		return
 	}
 	w.fill(&e.entry, d.path, &st, tree.Symlink)

@@ -40,6 +40,9 @@ type foundFile struct {
 	group *linked     // of its names; nil for most
 	held  stillness   // while it was read
 
+	secrets screened // what was found in it
+	hides   bool     // it has attributes that are left out for a declared secret in them
+
 	hash, xattrs cas.Hash
 	counted      int64 // bytes that the meter has, while it is read or read again
 }
@@ -86,7 +89,7 @@ func (w *worker) single(d *directory, e *child) {
 		return
 	}
 	if w.unchanged(&f) {
-		w.settleFile(&f, true)
+		w.settleFile(&f, f.secrets.left == noReason)
 		return
 	}
 	if st.Size > batchBytes {
@@ -105,6 +108,9 @@ func (w *worker) single(d *directory, e *child) {
 	case err != nil:
 		w.problem(d.pathOf(e), vanished(err))
 		w.settleFile(&f, false)
+	case !w.screen(&f, data):
+		w.files.buf = w.files.buf[:len(w.files.buf)-len(data)]
+		w.settleFile(&f, false)
 	default:
 		w.files.files = append(w.files.files, pendingFile{f, data})
 	}
@@ -113,7 +119,7 @@ func (w *worker) single(d *directory, e *child) {
 // unchanged takes what the last capture knows of a file that has not changed.
 func (w *worker) unchanged(f *foundFile) bool {
 	known, ok := w.recall(f.dir.fd, &f.st, f.e.entry.Name)
-	if !ok || !known.sameContent(&f.st) {
+	if !ok || !known.sameContent(&f.st) || !w.recallSecrets(f, known) {
 		return false
 	}
 	xattrs := known.xattrs()
@@ -128,7 +134,7 @@ func (w *worker) unchanged(f *foundFile) bool {
 		if err := unix.Fstat(fd, &now); err != nil || !known.sameContent(&now) {
 			return false
 		}
-		if xattrs, err = w.xattrs(fd); err != nil {
+		if xattrs, f.hides, err = w.xattrs(fd); err != nil {
 			return false
 		}
 		f.st = now
@@ -141,17 +147,29 @@ func (w *worker) unchanged(f *foundFile) bool {
 // entry is completed.
 func (w *worker) settleFile(f *foundFile, ok bool) {
 	f.e.ok = ok
+	left := f.secrets.left != noReason
+	if left {
+		w.see(f.dir.fd, f.e.entry.Name, &f.st, f.dir.since, cas.Hash{}, cas.Hash{}, &f.secrets)
+	}
+	if ok || left {
+		w.tellSecrets(f.dir.pathOf(f.e), f.secrets)
+	}
 	if ok {
 		w.fill(&f.e.entry, f.dir.path, &f.st, tree.File)
 		f.e.entry.Size, f.e.entry.Hash, f.e.entry.XAttrs = uint64(f.st.Size), f.hash, f.xattrs
-		if f.held == still {
-			w.see(f.dir.fd, f.e.entry.Name, &f.st, f.dir.since, f.hash, f.xattrs)
+		if len(f.secrets.report.Redacted) > 0 {
+			f.e.entry.Flags |= tree.Redacted
+		}
+		if f.hides {
+			w.omit(&w.secret, f.dir.pathOf(f.e), hidden)
+		} else if f.held == still {
+			w.see(f.dir.fd, f.e.entry.Name, &f.st, f.dir.since, f.hash, f.xattrs, &f.secrets)
 		}
 		w.tellHeld(f)
 		w.meter.Add(1, f.st.Size-f.counted)
 	}
 	if f.group != nil {
-		for _, other := range w.links.settle(f.group, &f.st, ok) {
+		for _, other := range w.links.settle(f.group, &f.st, ok, f.secrets) {
 			w.takeLink(f.group, other.dir, other.e)
 		}
 	}
@@ -186,7 +204,7 @@ func (w *worker) storeLarge(f *foundFile) {
 		w.database(f.dir, &unit{db: f.e}, f.group)
 		return
 	}
-	if err != nil {
+	if err != nil && f.secrets.left == noReason {
 		w.problem(f.dir.pathOf(f.e), vanished(err))
 	}
 	w.settleFile(f, err == nil)
@@ -196,8 +214,10 @@ func (w *worker) storeLarge(f *foundFile) {
 // store that fails ends the capture.
 func (w *worker) storeBlob(f *foundFile, fd int, size int64) (taken, error) {
 	in := &fileReader{fd: fd, left: size, path: f.dir.pathOf(f.e), file: f, walker: w.walker}
-	blob, err := cas.WriteBlob(w.ctx, w.w, cas.Files, in)
-	if err != nil && in.err == nil {
+	content, read := w.screening(f, in)
+	blob, err := cas.WriteBlob(w.ctx, w.w, cas.Files, content)
+	read(err)
+	if err != nil && in.err == nil && f.secrets.left == noReason {
 		w.cancel(fmt.Errorf("store %s: %w", tree.Quote(in.path), err))
 	}
 	f.hash = blob.Hash
@@ -242,8 +262,11 @@ func (r *fileReader) SkipHole() (int64, error) {
 	next, err := unix.Seek(r.fd, r.got.size, unix.SEEK_DATA)
 	n := (next - r.got.size) / cas.ZeroBlock * cas.ZeroBlock
 	switch {
-	case err == unix.ENXIO: // there are no more data
-		n = r.left
+	case err == unix.ENXIO: // there are no more data; what was cut off is no hole
+		var st unix.Stat_t
+		if unix.Fstat(r.fd, &st) == nil {
+			n = min(r.left, max(st.Size-r.got.size, 0))
+		}
 	case err != nil || n < 0: // the file system does not tell
 		n = 0
 	}

@@ -48,7 +48,7 @@ func (c *walker) warned() []string {
 		if i == maxWarnings {
 			return append(all, fmt.Sprintf("and %d more warnings", len(c.warnings)-i))
 		}
-		all = append(all, w.text)
+		all = append(all, c.opt.Screen.Declared.Mask(w.text))
 	}
 	return all
 }
@@ -96,7 +96,7 @@ func (w *worker) narrow(d *directory, names []dirName) error {
 		}
 		d.scope, d.narrowed = scope, true
 		w.mu.Lock()
-		w.ignoreFiles = append(w.ignoreFiles, policy.IgnoreFile{Path: path, Hash: cas.Data.Sum(content)})
+		w.ignoreFiles = append(w.ignoreFiles, policy.IgnoreFile{Path: path, Hash: cas.Data.Sum(w.withoutDeclared(content))})
 		w.mu.Unlock()
 	}
 	return nil

@@ -23,22 +23,26 @@ import (
 type Known struct {
 	records []byte
 	sets    []cas.Hash // of attributes
+	notes   [][]byte   // what secrets were found in files
 	slots   []uint32   // a hash table: numbers of records plus 1; 0: free
 }
 
 // The encoding, all numbers little-endian.
 //
-//	header:  magic "SFKN", version (4), length of the binding (4), sets (4), records (4)
+//	header:  magic "SFKN", version (4), length of the binding (4), sets (4), records (4),
+//	         notes (4), their bytes with the lengths (4)
 //	         the binding, hashes of sets of attributes (32 each)
 //	record:  inode number (8), size (8), mtime and ctime in seconds (8, 8) and
 //	         nanoseconds (4, 4), mode (4), uid (4), gid (4),
-//	         number of its set of attributes plus 1 or 0 (4), hash (32), place (8)
+//	         number of its set of attributes plus 1 or 0 (4), hash (32), place (8),
+//	         number of its note plus 1 or 0 (4)
+//	note:    length (4), what was found of secrets in files
 //	end:     CRC32C of all before (4)
 const (
 	knownMagic   = "SFKN"
-	knownVersion = 3
-	knownHeader  = 20
-	recordSize   = 96
+	knownVersion = 4
+	knownHeader  = 28
+	recordSize   = 100
 )
 
 // untrusted stands for a ctime that equals none.
@@ -57,9 +61,13 @@ func (k *Known) Count() int {
 // Encode returns the known as bytes, bound to what they are good for: see
 // [DecodeKnown].
 func (k *Known) Encode(binding []byte) []byte {
-	b := make([]byte, 0, knownHeader+len(binding)+len(k.sets)*len(cas.Hash{})+len(k.records)+crc32.Size)
+	notes := 0
+	for _, n := range k.notes {
+		notes += 4 + len(n)
+	}
+	b := make([]byte, 0, knownHeader+len(binding)+len(k.sets)*len(cas.Hash{})+len(k.records)+notes+crc32.Size)
 	b = append(b, knownMagic...)
-	for _, n := range []int{knownVersion, len(binding), len(k.sets), k.Count()} {
+	for _, n := range []int{knownVersion, len(binding), len(k.sets), k.Count(), len(k.notes), notes} {
 		b = binary.LittleEndian.AppendUint32(b, uint32(n))
 	}
 	b = append(b, binding...)
@@ -67,6 +75,9 @@ func (k *Known) Encode(binding []byte) []byte {
 		b = append(b, set[:]...)
 	}
 	b = append(b, k.records...)
+	for _, n := range k.notes {
+		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(n))), n...)
+	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
@@ -81,9 +92,9 @@ func DecodeKnown(data []byte) (k *Known, binding []byte, err error) {
 	if number(0) != knownVersion {
 		return nil, nil, bad
 	}
-	bound, sets, count := number(1), number(2), number(3)
+	bound, sets, count, notes, noteBytes := number(1), number(2), number(3), number(4), number(5)
 	end := len(data) - crc32.Size
-	if end != knownHeader+bound+sets*len(cas.Hash{})+count*recordSize ||
+	if end != knownHeader+bound+sets*len(cas.Hash{})+count*recordSize+noteBytes || noteBytes < 4*notes ||
 		binary.LittleEndian.Uint32(data[end:]) != crc32.Checksum(data[:end], castagnoli) {
 		return nil, nil, bad
 	}
@@ -93,7 +104,17 @@ func DecodeKnown(data []byte) (k *Known, binding []byte, err error) {
 	for i := range k.sets {
 		k.sets[i], rest = cas.Hash(rest), rest[len(cas.Hash{}):]
 	}
-	k.records = rest
+	k.records, rest = rest[:count*recordSize], rest[count*recordSize:]
+	for range notes {
+		if len(rest) < 4 || uint64(binary.LittleEndian.Uint32(rest)) > uint64(len(rest)-4) {
+			return nil, nil, bad
+		}
+		n := 4 + binary.LittleEndian.Uint32(rest)
+		k.notes, rest = append(k.notes, rest[4:n]), rest[n:]
+	}
+	if len(rest) > 0 {
+		return nil, nil, bad
+	}
 	k.index()
 	return k, binding, nil
 }
@@ -182,6 +203,17 @@ func (r knownRecord) xattrs() cas.Hash {
 	return cas.Hash{}
 }
 
+// secrets returns what was found in the file. What cannot be read is as if nothing was
+// to be trusted: the file is read.
+func (r knownRecord) secrets() (screened, bool) {
+	n := int(r.uint32(96))
+	if n == 0 || n > len(r.k.notes) {
+		return screened{}, n == 0
+	}
+	s, err := decodeScreened(r.k.notes[n-1])
+	return s, err == nil
+}
+
 // same reports whether nothing about an inode has changed.
 func (r knownRecord) same(st *unix.Stat_t) bool {
 	return r.sameTime(st) && r.int64(24) == st.Ctim.Sec && r.uint32(36) == uint32(st.Ctim.Nsec)
@@ -233,7 +265,8 @@ func settledNow(st *unix.Stat_t, fine bool) bool {
 }
 
 // see notes what was found in d for the next capture. It was looked at after since.
-func (w *worker) see(d *dirFD, name string, st *unix.Stat_t, since time.Time, hash, xattrs cas.Hash) {
+// secrets are those of a file; nil: it is none.
+func (w *worker) see(d *dirFD, name string, st *unix.Stat_t, since time.Time, hash, xattrs cas.Hash, secrets *screened) {
 	if st.Ino == 0 || st.Size < 0 || st.Dev != d.dev {
 		return
 	}
@@ -251,7 +284,19 @@ func (w *worker) see(d *dirFD, name string, st *unix.Stat_t, since time.Time, ha
 	for _, n := range [...]uint32{uint32(st.Mtim.Nsec), ctime, st.Mode, st.Uid, st.Gid, w.setNumber(xattrs)} {
 		b = le.AppendUint32(b, n)
 	}
-	w.seen = le.AppendUint64(append(b, hash[:]...), placeOf(d.volume, st, name))
+	b = le.AppendUint64(append(b, hash[:]...), placeOf(d.volume, st, name))
+	w.seen = le.AppendUint32(b, w.noteNumber(secrets))
+}
+
+// noteNumber numbers what was found in a file, from 1; 0: nothing was.
+func (c *walker) noteNumber(s *screened) uint32 {
+	if s == nil || s.empty() {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notes = append(c.notes, s.encode())
+	return uint32(len(c.notes))
 }
 
 // setNumber numbers a set of attributes, from 1; 0: none.

@@ -147,7 +147,7 @@ func TestKnownDevice(t *testing.T) {
 	st := unix.Stat_t{Dev: 1, Ino: 2, Size: 3, Mode: unix.S_IFREG | 0o644, Mtim: unix.Timespec{Sec: 1}, Ctim: unix.Timespec{Sec: 1, Nsec: 1}}
 	d := &dirFD{dev: 1, fine: true}
 	w := &worker{walker: newWalker(context.Background(), nil, newMemory())}
-	w.see(d, "a", &st, time.Now(), cas.Data.Sum([]byte("x")), cas.Hash{})
+	w.see(d, "a", &st, time.Now(), cas.Data.Sum([]byte("x")), cas.Hash{}, nil)
 	w.known = known(t, Result{Known: &Known{records: w.seen}})
 	st.Dev, d.dev = 99, 99
 	r, ok := w.recall(d, &st, "a")

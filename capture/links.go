@@ -25,6 +25,7 @@ type linked struct {
 	settled bool
 	ok      bool
 	dropped bool // setuid or setgid bits, of every name
+	secrets screened
 	waiting []waitingLink
 	paths   []string
 }
@@ -74,9 +75,10 @@ func (t *linkTable) wait(l *linked, d *directory, e *child) *linked {
 
 // settle says what became of the file, and how it was when it was read. It returns
 // who has waited.
-func (t *linkTable) settle(l *linked, st *unix.Stat_t, ok bool) []waitingLink {
+func (t *linkTable) settle(l *linked, st *unix.Stat_t, ok bool, found screened) []waitingLink {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	l.secrets = found
 	l.dropped = st.Mode&droppedBits != 0
 	if l.settled = true; ok && st.Ino != l.ino {
 		l.ino = 0 // the name led to another file by then: the others are not that
@@ -114,6 +116,8 @@ func (w *worker) claimed(d *directory, e *child, st *unix.Stat_t) (group *linked
 func (w *worker) takeLink(l *linked, d *directory, e *child) {
 	path := d.pathOf(e)
 	switch {
+	case l.secrets.left != noReason:
+		w.tellSecrets(path, l.secrets)
 	case !l.ok:
 		w.problem(path, errors.New("is a hard link to "+tree.Quote(l.first)+", which could not be read"))
 	case l.ino == 0:
@@ -126,6 +130,7 @@ func (w *worker) takeLink(l *linked, d *directory, e *child) {
 			w.omitBits(path)
 		}
 		w.links.add(l, path)
+		w.tellSecrets(path, l.secrets)
 	}
 	w.settle(d)
 }

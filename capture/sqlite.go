@@ -217,15 +217,29 @@ func (w *worker) database(d *directory, u *unit, group *linked) {
 	if w.ctx.Err() != nil {
 		return
 	}
+	left := leftOf(parts)
 	for _, p := range parts {
 		if !p.listed {
 			continue
 		}
-		if err != nil {
+		switch {
+		case left == noReason && err != nil:
 			w.problem(d.pathOf(p.e), err)
+		case left != noReason && p.secrets.left == noReason: // what is left of it is no database
+			w.tellSecrets(d.pathOf(p.e), screened{left: left})
 		}
-		w.settleFile(&p.foundFile, err == nil && p.there)
+		w.settleFile(&p.foundFile, err == nil && left == noReason && p.there)
 	}
+}
+
+// leftOf says why a database is left out, if one of its files is.
+func leftOf(parts []*part) reason {
+	for _, p := range parts {
+		if p.secrets.left != noReason {
+			return p.secrets.left
+		}
+	}
+	return noReason
 }
 
 // readDatabase reads the parts until all were as they were at one moment.
@@ -236,7 +250,7 @@ func (w *worker) readDatabase(parts []*part) error {
 	for try := 1; ; try++ {
 		lock.take()
 		whole, err := w.readParts(parts)
-		if whole || err != nil || w.ctx.Err() != nil {
+		if whole || err != nil || w.ctx.Err() != nil || leftOf(parts) != noReason {
 			return err
 		}
 		if try >= tries && time.Since(start) > patience {
@@ -279,10 +293,17 @@ func (w *worker) readParts(parts []*part) (whole bool, err error) {
 			}
 		}
 	}()
+	var unread []*part
 	for _, p := range parts {
-		if !p.there || !p.listed || w.unchanged(&p.foundFile) {
-			continue
+		p.secrets = screened{}
+		if p.there && p.listed && !w.unchanged(&p.foundFile) {
+			unread = append(unread, p)
 		}
+	}
+	if leftOf(parts) != noReason {
+		return false, nil
+	}
+	for _, p := range unread {
 		err := w.readPart(p)
 		if errors.Is(err, unix.ENOENT) && p.suffix != "" {
 			return false, nil // the transaction is over
@@ -332,7 +353,7 @@ func (w *worker) readPart(p *part) error {
 	if err != nil {
 		return err
 	}
-	if p.xattrs, err = w.xattrs(fd); err != nil {
+	if p.xattrs, p.hides, err = w.xattrs(fd); err != nil {
 		return err
 	}
 	if p.suffix == walSuffix {

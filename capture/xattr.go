@@ -13,11 +13,12 @@ import (
 )
 
 // xattrs stores the extended attributes of an open file or directory that are
-// content: those of users, and POSIX ACLs. Most files have none.
-func (w *worker) xattrs(fd int) (cas.Hash, error) {
+// content: those of users, and POSIX ACLs. Most files have none. hides tells that there
+// are more, which have a declared secret.
+func (w *worker) xattrs(fd int) (hash cas.Hash, hides bool, err error) {
 	names, err := listXattrs(fd)
 	if err != nil || len(names) == 0 {
-		return cas.Hash{}, err
+		return cas.Hash{}, false, err
 	}
 	set := make([]tree.XAttr, 0, len(names))
 	for _, name := range names {
@@ -26,19 +27,23 @@ func (w *worker) xattrs(fd int) (cas.Hash, error) {
 			continue // removed meanwhile; the ctime tells
 		}
 		if err != nil {
-			return cas.Hash{}, err
+			return cas.Hash{}, false, err
+		}
+		if declared := w.opt.Screen.Declared; declared.Holds(name) || declared.Holds(string(value)) {
+			hides = true
+			continue
 		}
 		set = append(set, tree.XAttr{Name: name, Value: value})
 	}
 	if len(set) == 0 {
-		return cas.Hash{}, nil
+		return cas.Hash{}, hides, nil
 	}
 	obj, err := tree.EncodeXAttrs(set)
 	if err != nil {
-		return cas.Hash{}, err
+		return cas.Hash{}, false, err
 	}
 	w.addTrees(obj)
-	return obj.Key.Hash, nil
+	return obj.Key.Hash, hides, nil
 }
 
 // listXattrs returns the sorted names of the attributes that are content.

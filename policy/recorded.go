@@ -24,6 +24,8 @@ type Settings struct {
 	// SkipOver leaves out a file that is longer than MaxFileSize. Without it,
 	// such a file is an error.
 	SkipOver bool
+	// Secrets says what becomes of files that have what looks like a secret.
+	Secrets SecretsMode
 }
 
 // IgnoreFile is an ignore file of the workspace that was in force.
@@ -38,6 +40,12 @@ type Recorded struct {
 	// force are among its excludes.
 	Files    FilesOptions
 	Settings Settings
+	// Allowed are the rules for what looks like a secret and is none, in the order in
+	// which they were given.
+	Allowed []AllowRule
+	// Redacted says where secrets were declared: names of variables and files, never
+	// what they have.
+	Redacted []string
 	// Ignore holds the workspace's ignore files that were in force, by
 	// ascending path.
 	Ignore []IgnoreFile
@@ -52,6 +60,7 @@ const (
 	setMaxFileSize   = "maxFileSize"
 	setMaxSize       = "maxSize"
 	setOverLimit     = "overLimit"
+	setSecrets       = "secrets"
 )
 
 // Record returns the policy for a checkpoint's record, before a walk has found
@@ -72,9 +81,9 @@ func (f *Files) Record(s Settings) Recorded {
 
 // Encode returns the policy as text: a heading with the format's number, then
 // one line a rule, excludes before includes, each in the order in which they
-// are tried; one line for each setting that is not zero; one line for each
-// ignore file. Strings are quoted as in Go, in ASCII. Equal policies give equal
-// bytes.
+// are tried; one line for each setting that is not zero; one line for each rule of
+// what is allowed, for each source of declared secrets, and for each ignore file.
+// Strings are quoted as in Go, in ASCII. Equal policies give equal bytes.
 //
 //	snapfs files policy 1
 //	exclude "node_modules/" "default"
@@ -82,6 +91,9 @@ func (f *Files) Record(s Settings) Recorded {
 //	set gitignore true
 //	set maxFileSize 1048576
 //	set overLimit skip
+//	set secrets warn
+//	allow "testdata/" "private-key" "p.yaml:9"
+//	redact "variable TOKEN"
 //	ignore "a/.gitignore" 8f2c...
 func (r Recorded) Encode() []byte {
 	var b bytes.Buffer
@@ -103,6 +115,13 @@ func (r Recorded) Encode() []byte {
 	set(setMaxFileSize, s.MaxFileSize != 0, s.MaxFileSize)
 	set(setMaxSize, s.MaxSize != 0, s.MaxSize)
 	set(setOverLimit, s.SkipOver, "skip")
+	set(setSecrets, s.Secrets != "", s.Secrets)
+	for _, a := range r.Allowed {
+		fmt.Fprintf(&b, "allow %+q %+q %+q\n", a.Pattern, a.Kind, a.Source)
+	}
+	for _, source := range r.Redacted {
+		fmt.Fprintf(&b, "redact %+q\n", source)
+	}
 	for _, f := range r.Ignore {
 		fmt.Fprintf(&b, "ignore %+q %x\n", f.Path, f.Hash)
 	}
@@ -140,19 +159,29 @@ func (r *Recorded) decodeLine(line string) error {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch kind {
 	case "exclude", "include":
-		pattern, rest, err := cutQuoted(rest)
+		text, err := allQuoted(rest, 2)
 		if err != nil {
-			return err
-		}
-		source, rest, err := cutQuoted(rest)
-		if err != nil || rest != "" {
-			return fmt.Errorf("want %s, a pattern and a source", kind)
+			return fmt.Errorf("want %s, a pattern and a source: %w", kind, err)
 		}
 		rules := &r.Files.Exclude
 		if kind == "include" {
 			rules = &r.Files.Include
 		}
-		*rules = append(*rules, Rule{Pattern: pattern, Source: source})
+		*rules = append(*rules, Rule{Pattern: text[0], Source: text[1]})
+		return nil
+	case "allow":
+		text, err := allQuoted(rest, 3)
+		if err != nil {
+			return fmt.Errorf("want allow, a pattern, a kind and a source: %w", err)
+		}
+		r.Allowed = append(r.Allowed, AllowRule{Pattern: text[0], Kind: text[1], Source: text[2]})
+		return nil
+	case "redact":
+		text, err := allQuoted(rest, 1)
+		if err != nil {
+			return fmt.Errorf("want redact and a source: %w", err)
+		}
+		r.Redacted = append(r.Redacted, text[0])
 		return nil
 	case "set":
 		name, value, _ := strings.Cut(rest, " ")
@@ -188,6 +217,8 @@ func (s *Settings) set(name, value string) (err error) {
 		s.MaxSize, err = strconv.ParseInt(value, 10, 64)
 	case setOverLimit:
 		s.SkipOver = value == "skip"
+	case setSecrets:
+		s.Secrets, err = ParseSecretsMode(value)
 	default:
 		return fmt.Errorf("unknown setting %q", name)
 	}
@@ -198,6 +229,21 @@ func (s *Settings) set(name, value string) (err error) {
 		return fmt.Errorf("setting %s: %w", name, err)
 	}
 	return nil
+}
+
+// allQuoted reads n quoted strings and nothing else.
+func allQuoted(text string, n int) ([]string, error) {
+	list := make([]string, n)
+	for i := range list {
+		var err error
+		if list[i], text, err = cutQuoted(text); err != nil {
+			return nil, err
+		}
+	}
+	if text != "" {
+		return nil, errors.New("there is more")
+	}
+	return list, nil
 }
 
 // cutQuoted cuts a quoted string and the space behind it off the beginning of

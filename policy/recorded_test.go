@@ -14,7 +14,9 @@ func recordedExample() (Recorded, string) {
 			Exclude: []Rule{{"caf\xe9\"", "p.yaml:1"}, {"!é", "--exclude"}},
 			Include: []Rule{{"/src ", "--include"}},
 		},
-		Settings: Settings{GitIgnore: true, ExcludeCaches: true, MaxFileSize: 1 << 20, MaxSize: 1 << 40, SkipOver: true},
+		Settings: Settings{GitIgnore: true, ExcludeCaches: true, MaxFileSize: 1 << 20, MaxSize: 1 << 40, SkipOver: true, Secrets: SecretsExclude},
+		Allowed:  []AllowRule{{"testdata/", "private-key", "p.yaml:9"}, {"*.pem", "", "p.yaml:7"}},
+		Redacted: []string{"variable TOKEN", "secrets in caf\xe9"},
 		Ignore:   []IgnoreFile{{Path: ".gitignore", Hash: [32]byte{0xab, 31: 1}}, {Path: "a b\n/.snapfsignore"}},
 	}
 	return r, `snapfs files policy 1
@@ -26,6 +28,11 @@ set excludeCaches true
 set maxFileSize 1048576
 set maxSize 1099511627776
 set overLimit skip
+set secrets exclude
+allow "testdata/" "private-key" "p.yaml:9"
+allow "*.pem" "" "p.yaml:7"
+redact "variable TOKEN"
+redact "secrets in caf\xe9"
 ignore ".gitignore" ab00000000000000000000000000000000000000000000000000000000000001
 ignore "a b\n/.snapfsignore" 0000000000000000000000000000000000000000000000000000000000000000
 `
@@ -62,7 +69,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{head + "exclude \"\\x61\" \"b\"\n", "not written"},
 		{head + "exclude \"é\" \"b\"\n", "not written"},
 		{head + "exclude 'a' \"b\"\n", "not written"},
-		{head + "exclude a b\n", "line 2: want a string in quotes"},
+		{head + "exclude a b\n", "line 2: want exclude, a pattern and a source: want a string in quotes"},
 		{head + "exclude \"a\"\n", "line 2: want exclude, a pattern and a source"},
 		{head + "exclude \"a\" \"b\" \"c\"\n", "line 2: want exclude"},
 		{head + "include \"a\" \"b\"\nexclude \"a\" \"b\"\n", "not written"},

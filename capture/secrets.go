@@ -1,0 +1,267 @@
+package capture
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/secrets"
+)
+
+// A Screen says which secrets stay out of a capture.
+type Screen struct {
+	// Declared are the values that are overwritten with zero bytes; what cannot be
+	// overwritten is left out. They are in no path, text or error of the result either:
+	// there are stars instead.
+	Declared *secrets.Set
+	// Mode says what becomes of files that have what looks like a secret; empty: the
+	// same as [policy.SecretsWarn].
+	Mode policy.SecretsMode
+	// Allowed are the findings that are none.
+	Allowed *policy.Allowed
+	// Fewer: the declared values are some of those that were declared for the Known,
+	// and not all. What was found then is looked for anew. Whoever has others makes
+	// no use of the Known.
+	Fewer bool
+}
+
+// Detects reports whether files are looked through for what looks like a secret.
+func (s Screen) Detects() bool { return s.Mode != policy.SecretsOff }
+
+// contents is what contents are looked through for.
+func (s Screen) contents() secrets.Screen {
+	return secrets.Screen{Set: s.Declared, Detect: s.Detects()}
+}
+
+// stops says which findings in the file at path keep it out; nil: none does.
+func (s Screen) stops(path string) func(kind string) bool {
+	if s.Mode != policy.SecretsExclude {
+		return nil
+	}
+	return func(kind string) bool { return !s.Allowed.Allows(path, kind) }
+}
+
+// told is what of a report counts for the file at path.
+func (s Screen) told(path string, r secrets.Report) secrets.Report {
+	told := secrets.Report{Redacted: r.Redacted}
+	if !s.Detects() {
+		return told
+	}
+	for _, f := range r.Findings {
+		if !s.Allowed.Allows(path, f.Kind) {
+			told.Findings = append(told.Findings, f)
+		}
+	}
+	if len(told.Findings) > 0 {
+		told.More = r.More
+	}
+	return told
+}
+
+// A reason says why a file is left out for the secrets that it has.
+type reason uint8
+
+const (
+	noReason reason = iota
+	inBinary
+	tooMany
+	looksLike
+)
+
+// String is for the list of what was left out.
+func (r reason) String() string {
+	return [...]string{"", "a declared secret stands in it, and it is not text", "declared secrets stand in too many places of it", "it has what looks like a secret"}[r]
+}
+
+// hidden says why attributes are left out.
+const hidden = "extended attributes: a declared secret stands in them"
+
+// reasonOf tells whether it was a secret that ended the reading of a file.
+func reasonOf(err error) reason {
+	var found *secrets.FoundError
+	switch {
+	case errors.Is(err, secrets.ErrBinary):
+		return inBinary
+	case errors.Is(err, secrets.ErrTooMany):
+		return tooMany
+	case errors.As(err, &found):
+		return looksLike
+	}
+	return noReason
+}
+
+// screened is what was found in a file.
+type screened struct {
+	report secrets.Report
+	left   reason // it is not in the tree
+}
+
+// note takes what was found, and whether that ended the reading.
+func (s *screened) note(report secrets.Report, err error) {
+	s.report, s.left = report, reasonOf(err)
+	if s.left != noReason {
+		s.report.Redacted = nil // of what is not there
+	}
+}
+
+func (s *screened) empty() bool { return s.report.Empty() && s.left == noReason }
+
+// screen looks through what was read of a small file, and overwrites what is declared. It
+// reports whether the file may be saved.
+func (w *worker) screen(f *foundFile, data []byte) bool {
+	contents := w.opt.Screen.contents()
+	if contents.Idle() {
+		return true
+	}
+	report, err := contents.Screen(data, w.opt.Screen.stops(f.dir.pathOf(f.e)))
+	f.secrets.note(report, err)
+	return err == nil
+}
+
+// screening returns a reader of what is to be stored of a file, and a function to call
+// when it was read, with the error of that.
+func (w *worker) screening(f *foundFile, in io.Reader) (io.Reader, func(err error)) {
+	contents := w.opt.Screen.contents()
+	if contents.Idle() {
+		return in, func(error) {}
+	}
+	r := contents.Reader(in, w.opt.Screen.stops(f.dir.pathOf(f.e)))
+	return r, func(err error) {
+		f.secrets.note(r.Report(), err)
+		r.Close()
+	}
+}
+
+// recallSecrets takes what the last capture found in a file that has not changed. It is
+// false if the file has to be read all the same.
+func (w *worker) recallSecrets(f *foundFile, known knownRecord) bool {
+	was, ok := known.secrets()
+	if !ok || was.empty() {
+		return ok
+	}
+	s := &w.opt.Screen
+	if s.Fewer && (len(was.report.Redacted) > 0 || was.left == inBinary || was.left == tooMany) {
+		return false
+	}
+	stops := s.stops(f.dir.pathOf(f.e))
+	stopped := false
+	for _, found := range was.report.Findings {
+		stopped = stopped || stops != nil && stops(found.Kind)
+	}
+	switch {
+	case was.left == looksLike && !stopped:
+		return false
+	case was.left == noReason && stopped:
+		was.left, was.report.Redacted = looksLike, nil
+	}
+	f.secrets = was
+	return true
+}
+
+// tellSecrets lists what was found in a file, once it is known under which name. It
+// counts what is left out for it.
+func (c *walker) tellSecrets(path string, s screened) {
+	if s.empty() {
+		return
+	}
+	if s.left != noReason {
+		c.omit(&c.secret, path, s.left.String())
+	}
+	report := c.opt.Screen.told(path, s.report)
+	if report.Empty() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.secrets = append(c.secrets, SecretFile{Path: c.opt.Screen.Declared.Mask(path), Report: report})
+}
+
+// withoutDeclared returns the content of a file as it is stored.
+func (c *walker) withoutDeclared(content []byte) []byte {
+	found := c.opt.Screen.Declared.Find(content)
+	if len(found) == 0 {
+		return content
+	}
+	content = slices.Clone(content)
+	for _, r := range found {
+		clear(content[r.Off:r.End()])
+	}
+	return content
+}
+
+// declaredIn reports whether a declared secret stands in text. What it is, is noted as
+// left out for it.
+func (c *walker) declaredIn(text, path, why string) bool {
+	if c.opt.Screen.Declared == nil || !c.opt.Screen.Declared.Holds(text) {
+		return false
+	}
+	c.omit(&c.secret, path, why)
+	return true
+}
+
+// encode returns what was found as bytes, nil for nothing:
+//
+//	reason (1), then as varints: ranges, of each the distance from the one before and
+//	the length; findings, of each the line, the length of the kind and the kind; more
+func (s *screened) encode() []byte {
+	if s.empty() {
+		return nil
+	}
+	b := []byte{byte(s.left)}
+	b = binary.AppendUvarint(b, uint64(len(s.report.Redacted)))
+	at := int64(0)
+	for _, r := range s.report.Redacted {
+		b = binary.AppendUvarint(b, uint64(r.Off-at))
+		b = binary.AppendUvarint(b, uint64(r.Len))
+		at = r.End()
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.report.Findings)))
+	for _, f := range s.report.Findings {
+		b = binary.AppendUvarint(b, uint64(f.Line))
+		b = binary.AppendUvarint(b, uint64(len(f.Kind)))
+		b = append(b, f.Kind...)
+	}
+	return binary.AppendUvarint(b, uint64(s.report.More))
+}
+
+// decodeScreened is the inverse of encode. It fails with [cas.ErrCorrupt].
+func decodeScreened(b []byte) (s screened, err error) {
+	if len(b) == 0 {
+		return s, nil
+	}
+	bad := false
+	number := func() uint64 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > 1<<62 {
+			bad, b = true, nil
+			return 0
+		}
+		b = b[size:]
+		return n
+	}
+	s.left, b = reason(b[0]), b[1:]
+	at := int64(0)
+	for n := number(); n > 0 && !bad; n-- {
+		r := secrets.Range{Off: at + int64(number()), Len: int64(number())}
+		s.report.Redacted, at = append(s.report.Redacted, r), r.End()
+		bad = bad || at < 0
+	}
+	for n := number(); n > 0 && !bad; n-- {
+		f := secrets.Finding{Line: int64(number())}
+		size := number()
+		if size > uint64(len(b)) {
+			bad = true
+			break
+		}
+		f.Kind, b = string(b[:size]), b[size:]
+		s.report.Findings = append(s.report.Findings, f)
+	}
+	s.report.More = int(number())
+	if bad || len(b) > 0 || s.left > looksLike || s.empty() {
+		return screened{}, cas.ErrCorrupt
+	}
+	return s, nil
+}
