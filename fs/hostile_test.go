@@ -244,6 +244,7 @@ func TestRecordsThatLie(t *testing.T) {
 			rec.Links = bytesOf(w, cas.Trees, []byte("sfl\x01\xff\xff\xff\xff\x01"))
 		}, []string{"files"}},
 		{"omissions", func(w cas.Writer, rec *index.Record) { rec.Omissions, rec.OmissionCount = zeros(w, cas.Records), 1 }, []string{"checkpoint.json"}},
+		{"secrets", func(w cas.Writer, rec *index.Record) { rec.Secrets, rec.FindingCount = zeros(w, cas.Records), 1 }, []string{"checkpoint.json"}},
 		{"policy", func(w cas.Writer, rec *index.Record) { rec.Policy = zeros(w, cas.Records) }, []string{"checkpoint.json"}},
 		{"artifacts", func(w cas.Writer, rec *index.Record) { rec.Artifacts, rec.ArtifactCount = zeros(w, cas.Records), 1 }, []string{"artifacts"}},
 		{"twins", func(w cas.Writer, rec *index.Record) {

@@ -72,7 +72,7 @@ func encode(r Record) ([]byte, error) {
 }
 
 // lastField is the highest number among the fields of [Record].
-const lastField = 22
+const lastField = 24
 
 func known(key uint64) bool { return key >= 1 && key <= lastField }
 

@@ -65,7 +65,9 @@ type Record struct {
 	ArtifactCount uint64 `cbor:"19,keyasint,omitempty"` // entries in Artifacts
 	NewBytes      int64  `cbor:"20,keyasint,omitempty"` // what this save added to the store, in bytes
 	Consistency   string `cbor:"21,keyasint,omitempty"`
-	Redactions    uint64 `cbor:"22,keyasint,omitempty"` // secret values overwritten in files, artifacts and conversation
+	Redactions    uint64 `cbor:"22,keyasint,omitempty"` // values of declared secrets that were overwritten: in files, artifacts, conversation and texts
+	Secrets       Blob   `cbor:"23,keyasint,omitzero"`  // the list of where secrets were found
+	FindingCount  uint64 `cbor:"24,keyasint,omitempty"` // what looked like a secret and was not declared
 
 	// Extra holds the fields that this version does not know, by number, so that
 	// a copy of the record loses nothing.
@@ -193,12 +195,12 @@ func (r Record) validNumbers() error {
 	case r.NewBytes < 0:
 		return fmt.Errorf("%w number of new bytes %d", ErrInvalid, r.NewBytes)
 	}
-	for _, n := range []uint64{r.Totals.Files, r.Totals.Dirs, r.Totals.Files + r.Totals.Dirs, r.Totals.Bytes, r.Totals.XAttrs, r.Totals.Redacted, r.OmissionCount, r.ArtifactCount, r.Redactions} {
+	for _, n := range []uint64{r.Totals.Files, r.Totals.Dirs, r.Totals.Files + r.Totals.Dirs, r.Totals.Bytes, r.Totals.XAttrs, r.Totals.Redacted, r.OmissionCount, r.ArtifactCount, r.Redactions, r.FindingCount} {
 		if n > math.MaxInt64 {
 			return fmt.Errorf("%w count %d: at most %d can be", ErrInvalid, n, math.MaxInt64)
 		}
 	}
-	for _, b := range []Blob{r.Links, r.Artifacts, r.Conversation, r.Policy, r.Omissions} {
+	for _, b := range []Blob{r.Links, r.Artifacts, r.Conversation, r.Policy, r.Omissions, r.Secrets} {
 		switch {
 		case b.Hash.IsZero() && b.Size != 0:
 			return fmt.Errorf("%w blob: %d bytes without a hash", ErrInvalid, b.Size)

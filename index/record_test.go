@@ -31,6 +31,7 @@ func fullRecord() Record {
 		Totals: Totals{Files: 1, Dirs: 2, Bytes: math.MaxInt64, XAttrs: 4, Redacted: 5},
 		Links:  blob("links"), Artifacts: blob("artifacts"), Conversation: blob("conversation"), Policy: blob("policy"),
 		Omissions: blob(""), OmissionCount: 3, ArtifactCount: 4, NewBytes: math.MaxInt64, Consistency: PerFile, Redactions: 9,
+		Secrets: blob("secrets"), FindingCount: 10,
 	}
 }
 
@@ -76,8 +77,8 @@ func TestRecordExtra(t *testing.T) {
 	require.NoError(t, err)
 	var fields map[uint64]any
 	require.NoError(t, decMode.Unmarshal(data, &fields))
-	fields[23] = map[uint64]any{1: "later", 2: []byte{1, 2}}
-	fields[24] = []any{uint64(1), int64(-5), 1.5, true, nil, "x"}
+	fields[25] = map[uint64]any{1: "later", 2: []byte{1, 2}}
+	fields[26] = []any{uint64(1), int64(-5), 1.5, true, nil, "x"}
 	fields[1<<40] = false
 	fields[0] = "zero"
 	newer, err := encMode.Marshal(fields)
@@ -119,7 +120,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"trailing byte":       append(bytes.Clone(good), 0),
 		"cut":                 good[:len(good)-1],
 		"duplicate key":       join(0xa5, id, id, rest),
-		"duplicate unknown":   join(0xa6, body, []byte{23, 0, 23, 0}),
+		"duplicate unknown":   join(0xa6, body, []byte{0x18, 25, 0, 0x18, 25, 0}),
 		"unsorted":            join(0xa4, body[3:6], id, body[6:]),
 		"indefinite map":      append(join(0xbf, body), 0xff),
 		"long length":         join(0xb8, []byte{4}, body),
@@ -139,10 +140,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"hash as array":       join(0xa4, id, body[3:6], reason, []byte{11, 0xa1, 1, 0x81, 9}),
 		"unknown key inside":  join(0xa4, id, body[3:6], reason, []byte{11, 0xa2}, body[16:], []byte{9, 0}),
 		"tag":                 append([]byte{0xd9, 0xd9, 0xf7}, good...),
-		"extra not canonical": join(0xa5, body, []byte{0x17, 0x18, 1}),
-		"extra duplicate":     join(0xa5, body, []byte{0x17, 0xa2, 1, 0, 1, 0}),
+		"extra not canonical": join(0xa5, body, []byte{0x18, 25, 0x18, 1}),
+		"extra duplicate":     join(0xa5, body, []byte{0x18, 25, 0xa2, 1, 0, 1, 0}),
 		"no id":               join(0xa3, rest),
-		"deep":                append(join(0xa5, body, []byte{0x17}), append(bytes.Repeat([]byte{0x81}, 100), 0)...),
+		"deep":                append(join(0xa5, body, []byte{0x18, 25}), append(bytes.Repeat([]byte{0x81}, 100), 0)...),
 		"huge":                make([]byte, MaxRecord+1),
 	}
 	for name, data := range tests {
@@ -181,6 +182,9 @@ func TestRecordRules(t *testing.T) {
 		"omissions":      func(r *Record) { r.OmissionCount = 1 << 63 },
 		"artifacts":      func(r *Record) { r.ArtifactCount = 1 << 63 },
 		"redactions":     func(r *Record) { r.Redactions = 1 << 63 },
+		"secrets":        func(r *Record) { r.Secrets.Size = 3 },
+		"secrets' size":  func(r *Record) { r.Secrets = Blob{Hash: cas.Hash{1}, Size: 1 << 63} },
+		"findings":       func(r *Record) { r.FindingCount = 1 << 63 },
 		"total too long": func(r *Record) { r.Labels = manyLabels(40, MaxLabel) },
 		"many labels":    func(r *Record) { r.Labels = manyLabels(MaxLabels+1, 1) },
 	}
@@ -205,7 +209,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		data, err := Encode(r)
 		require.NoError(f, err)
 		f.Add(data)
-		f.Add(append([]byte{data[0] + 1}, append(bytes.Clone(data[1:]), 23, 0x61, 'x')...))
+		f.Add(append([]byte{data[0] + 1}, append(bytes.Clone(data[1:]), 0x18, 25, 0x61, 'x')...))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := DecodeRecord(data)

@@ -42,7 +42,9 @@ type Checkpoint struct {
 	Policy        string            `json:"policy,omitempty"` // the rules that were in force; only from Show
 	Omitted       uint64            `json:"omitted"`
 	Omissions     []Omission        `json:"omissions,omitempty"` // only from Show
-	Redactions    uint64            `json:"redactions"`
+	Redactions    uint64            `json:"redactions"`          // values of declared secrets that were overwritten
+	Findings      uint64            `json:"findings"`            // what looked like a secret
+	Secrets       []SecretDoc       `json:"secrets,omitempty"`   // where those were; only from Show
 }
 
 // Origin is the checkpoint that a fork came from.
@@ -154,6 +156,7 @@ func newCheckpoint(cp index.Checkpoint) Checkpoint {
 		Consistency:   cp.Consistency,
 		Omitted:       cp.OmissionCount,
 		Redactions:    cp.Redactions,
+		Findings:      cp.FindingCount,
 	}
 	if cp.Origin != nil {
 		doc.Origin = &Origin{Thread: cp.Origin.Thread, Checkpoint: cp.Origin.Checkpoint}
@@ -166,7 +169,7 @@ func newThread(t index.Thread) Thread {
 	return Thread{ID: t.ID, Head: t.Head, Checkpoints: t.Checkpoints, Bytes: t.NewBytes, Created: t.Created, Updated: t.Updated}
 }
 
-// Show returns a checkpoint with its policy and its omissions.
+// Show returns a checkpoint with its policy, its omissions, and where secrets were.
 func (s *Store) Show(ctx context.Context, ref string) (Checkpoint, error) {
 	cp, rec, err := s.record(ctx, ref)
 	if err != nil {
@@ -190,6 +193,11 @@ func (s *Store) Show(ctx context.Context, ref string) (Checkpoint, error) {
 			cp.Omissions = append(cp.Omissions, Omission{Path: NewPath(o.Path), Why: o.Why})
 		}
 	}
+	found, err := s.secrets(ctx, rec)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("checkpoint %s: %w", cp.ID, err)
+	}
+	cp.Secrets = secretDocs(found)
 	return cp, nil
 }
 
@@ -197,7 +205,7 @@ func (s *Store) Show(ctx context.Context, ref string) (Checkpoint, error) {
 // part of the format; [MaxConversation] is another one.
 const (
 	maxPolicy = 64 << 20
-	maxList   = 256 << 20 // of omissions, or of artifacts
+	maxList   = 256 << 20 // of omissions, of secrets, or of artifacts
 )
 
 // small reads a blob that fits in memory; the zero blob is nothing.
@@ -219,8 +227,9 @@ const (
 )
 
 // Describe returns what never changes about a checkpoint as an indented JSON
-// document: all but its name and its status. It has the first 10,000 omissions, and
-// no policy of more than 1 MiB.
+// document: all but its name and its status. It has the first 10,000 omissions, the
+// first 10,000 places of secrets with as many ranges and findings together, and no
+// policy of more than 1 MiB.
 func (s *Store) Describe(ctx context.Context, cp Checkpoint) ([]byte, error) {
 	full, err := s.Show(ctx, cp.ID)
 	if err != nil {
@@ -228,6 +237,7 @@ func (s *Store) Describe(ctx context.Context, cp Checkpoint) ([]byte, error) {
 	}
 	full.Name, full.Status, full.StatusMessage = "", "", ""
 	full.Omissions = slices.Clone(full.Omissions[:min(len(full.Omissions), describedOmissions)])
+	full.Secrets = fewSecrets(full.Secrets)
 	if len(full.Policy) > describedPolicy {
 		full.Policy = ""
 	}

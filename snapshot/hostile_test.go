@@ -187,6 +187,7 @@ func TestHostileCheckpoints(t *testing.T) {
 		"conversation": {func(rec *index.Record, b index.Blob) { rec.Conversation = b }, cas.Conversations, "conversation verify"},
 		"policy":       {func(rec *index.Record, b index.Blob) { rec.Policy = b }, cas.Records, "show describe verify"},
 		"omissions":    {func(rec *index.Record, b index.Blob) { rec.Omissions, rec.OmissionCount = b, 1 }, cas.Records, "show describe verify"},
+		"secrets":      {func(rec *index.Record, b index.Blob) { rec.Secrets, rec.FindingCount = b, 1 }, cas.Records, "show describe verify"},
 		"artifacts":    {func(rec *index.Record, b index.Blob) { rec.Artifacts, rec.ArtifactCount = b, 1 }, cas.Records, "artifacts artifact fork gc verify"},
 		"hard links":   {func(rec *index.Record, b index.Blob) { rec.Links = b }, cas.Trees, "restore verify"},
 	} {

@@ -91,7 +91,7 @@ func (m *marker) checkpoint(ctx context.Context, cp index.Checkpoint) error {
 		blob index.Blob
 	}{
 		{cas.Trees, cp.Links}, {cas.Records, cp.Record.Artifacts}, {cas.Conversations, cp.Conversation},
-		{cas.Records, cp.Policy}, {cas.Records, cp.Omissions},
+		{cas.Records, cp.Policy}, {cas.Records, cp.Omissions}, {cas.Records, cp.Record.Secrets},
 	} {
 		if !b.blob.IsZero() {
 			if err := m.blob(ctx, b.ns, cas.Blob{Hash: b.blob.Hash, Size: int64(b.blob.Size)}); err != nil {

@@ -235,6 +235,8 @@ func TestVerifyFindsWhatDoesNotFit(t *testing.T) {
 		"wrong totals":        {func(_ *testing.T, rec *index.Record) []cas.Object { rec.Totals.Files++; return nil }, []string{"record"}},
 		"no such attributes":  {func(_ *testing.T, rec *index.Record) []cas.Object { rec.Root.XAttrs = cas.Hash{1}; return nil }, []string{"extended attributes of the root"}},
 		"no such omissions":   {func(_ *testing.T, rec *index.Record) []cas.Object { rec.Omissions.Hash = cas.Hash{1}; return nil }, []string{"omissions"}},
+		"no such secrets":     {func(_ *testing.T, rec *index.Record) []cas.Object { rec.Secrets.Hash = cas.Hash{1}; return nil }, []string{"secrets"}},
+		"secrets are none":    {badList(func(rec *index.Record, b index.Blob) { rec.Secrets = b }), []string{"secrets"}},
 		"no such policy":      {func(_ *testing.T, rec *index.Record) []cas.Object { rec.Policy.Hash = cas.Hash{1}; return nil }, []string{"policy"}},
 		"no such links":       {func(_ *testing.T, rec *index.Record) []cas.Object { rec.Links.Hash = cas.Hash{1}; return nil }, []string{"hard links"}},
 		"links of missing":    {links([]string{"link1", "nothing"}, []string{"x/y", "z"}), []string{"nothing", "x/y", "z"}},

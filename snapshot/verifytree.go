@@ -56,6 +56,7 @@ func (v *verifier) follow(cp Checkpoint, bad func(what string, err error) error)
 		{part{"conversation", cas.Conversations, rec.Conversation, MaxConversation}, nil},
 		{part{"policy", cas.Records, rec.Policy, maxPolicy}, nil},
 		{part{"omissions", cas.Records, rec.Omissions, maxList}, func(data []byte) error { _, err := decodeOmissions(data); return err }},
+		{part{"secrets", cas.Records, rec.Secrets, maxList}, func(data []byte) error { _, err := decodeSecrets(data); return err }},
 	} {
 		if err := v.part(p.part, p.decode); err != nil {
 			if err := bad(p.what, err); err != nil {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapfs/snapfs/policy"
@@ -80,5 +82,36 @@ func show(c *cli.Context, store *snapshot.Store) error {
 	for _, o := range cp.Omissions {
 		fmt.Fprintf(stdout, "  %s: %s\n", quote(o.Raw()), inLine(o.Why))
 	}
+	showSecrets(stdout, cp)
 	return nil
+}
+
+// showSecrets prints what was found of secrets, if anything was.
+func showSecrets(w io.Writer, cp snapshot.Checkpoint) {
+	if cp.Redactions+cp.Findings == 0 && len(cp.Secrets) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "redactions  %s\nfindings    %s\n", plural(cp.Redactions, "value", "values"), humanize.Comma(int64(cp.Findings)))
+	for _, doc := range cp.Secrets {
+		at := quote(doc.Raw())
+		switch doc.In {
+		case snapshot.InArtifact.String():
+			at = "artifact " + at
+		case snapshot.InConversation.String():
+			at = doc.In
+		}
+		if doc.Redacted > 0 {
+			fmt.Fprintf(w, "  %s: %s redacted\n", at, plural(doc.Redacted, "value", "values"))
+		}
+		for _, f := range doc.Findings {
+			if f.Line > 0 {
+				fmt.Fprintf(w, "  %s:%d: %s\n", at, f.Line, inLine(f.Kind))
+			} else {
+				fmt.Fprintf(w, "  %s: %s\n", at, inLine(f.Kind))
+			}
+		}
+		if doc.MoreFindings > 0 {
+			fmt.Fprintf(w, "  %s: %s\n", at, plural(doc.MoreFindings, "more finding", "more findings"))
+		}
+	}
 }
