@@ -31,21 +31,21 @@ type Screen struct {
 // Detects reports whether files are looked through for what looks like a secret.
 func (s Screen) Detects() bool { return s.Mode != policy.SecretsOff }
 
-// contents is what contents are looked through for.
-func (s Screen) contents() secrets.Screen {
+// Contents is what contents are looked through for.
+func (s Screen) Contents() secrets.Screen {
 	return secrets.Screen{Set: s.Declared, Detect: s.Detects()}
 }
 
-// stops says which findings in the file at path keep it out; nil: none does.
-func (s Screen) stops(path string) func(kind string) bool {
+// Stops says which findings in the file at path keep it out; nil: none does.
+func (s Screen) Stops(path string) func(kind string) bool {
 	if s.Mode != policy.SecretsExclude {
 		return nil
 	}
 	return func(kind string) bool { return !s.Allowed.Allows(path, kind) }
 }
 
-// told is what of a report counts for the file at path.
-func (s Screen) told(path string, r secrets.Report) secrets.Report {
+// Told is what of a report counts for the file at path.
+func (s Screen) Told(path string, r secrets.Report) secrets.Report {
 	told := secrets.Report{Redacted: r.Redacted}
 	if !s.Detects() {
 		return told
@@ -93,6 +93,10 @@ func reasonOf(err error) reason {
 	return noReason
 }
 
+// LeftOut says why a content is left out whose reading through [Screen.Contents] ended
+// with an error; "": not for a secret.
+func LeftOut(err error) string { return reasonOf(err).String() }
+
 // screened is what was found in a file.
 type screened struct {
 	report secrets.Report
@@ -112,11 +116,11 @@ func (s *screened) empty() bool { return s.report.Empty() && s.left == noReason 
 // screen looks through what was read of a small file, and overwrites what is declared. It
 // reports whether the file may be saved.
 func (w *worker) screen(f *foundFile, data []byte) bool {
-	contents := w.opt.Screen.contents()
+	contents := w.opt.Screen.Contents()
 	if contents.Idle() {
 		return true
 	}
-	report, err := contents.Screen(data, w.opt.Screen.stops(f.dir.pathOf(f.e)))
+	report, err := contents.Screen(data, w.opt.Screen.Stops(f.dir.pathOf(f.e)))
 	f.secrets.note(report, err)
 	return err == nil
 }
@@ -124,11 +128,11 @@ func (w *worker) screen(f *foundFile, data []byte) bool {
 // screening returns a reader of what is to be stored of a file, and a function to call
 // when it was read, with the error of that.
 func (w *worker) screening(f *foundFile, in io.Reader) (io.Reader, func(err error)) {
-	contents := w.opt.Screen.contents()
+	contents := w.opt.Screen.Contents()
 	if contents.Idle() {
 		return in, func(error) {}
 	}
-	r := contents.Reader(in, w.opt.Screen.stops(f.dir.pathOf(f.e)))
+	r := contents.Reader(in, w.opt.Screen.Stops(f.dir.pathOf(f.e)))
 	return r, func(err error) {
 		f.secrets.note(r.Report(), err)
 		r.Close()
@@ -146,7 +150,7 @@ func (w *worker) recallSecrets(f *foundFile, known knownRecord) bool {
 	if s.Fewer && (len(was.report.Redacted) > 0 || was.left == inBinary || was.left == tooMany) {
 		return false
 	}
-	stops := s.stops(f.dir.pathOf(f.e))
+	stops := s.Stops(f.dir.pathOf(f.e))
 	stopped := false
 	for _, found := range was.report.Findings {
 		stopped = stopped || stops != nil && stops(found.Kind)
@@ -170,13 +174,13 @@ func (c *walker) tellSecrets(path string, s screened) {
 	if s.left != noReason {
 		c.omit(&c.secret, path, s.left.String())
 	}
-	report := c.opt.Screen.told(path, s.report)
+	report := c.opt.Screen.Told(path, s.report)
 	if report.Empty() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.secrets = append(c.secrets, SecretFile{Path: c.opt.Screen.Declared.Mask(path), Report: report})
+	c.secrets = append(c.secrets, SecretFile{Path: path, Report: report})
 }
 
 // withoutDeclared returns the content of a file as it is stored.

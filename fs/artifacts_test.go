@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/policy"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapfs/snapfs/snapshot"
@@ -20,7 +22,7 @@ func TestArtifactsAndConversation(t *testing.T) {
 	files := write(t, map[string]string{"small": "one", "large": strings.Repeat("0123456789", 300_000)})
 	require.Empty(t, list(t, m+"/threads"))
 	add := func(file, name string) snapshot.Artifact {
-		a, err := d.store.AddArtifact(t.Context(), "t", snapshot.ArtifactFile{Path: filepath.Join(files, file), Name: name})
+		a, _, err := d.store.AddArtifact(t.Context(), "t", snapshot.ArtifactFile{Path: filepath.Join(files, file), Name: name}, policy.SecretsWarn, snapshot.SecretsOptions{})
 		require.NoError(t, err)
 		return a
 	}

@@ -132,3 +132,17 @@ func stars(b []byte) {
 		b[i] = '*'
 	}
 }
+
+// Hashes returns the hash of each value, sorted. It is for telling sets apart without
+// their values.
+func (s *Set) Hashes(hash func(value []byte) string) []string {
+	if s == nil {
+		return nil
+	}
+	hashes := make([]string, len(s.values))
+	for i, v := range s.values {
+		hashes[i] = hash(v)
+	}
+	slices.Sort(hashes)
+	return hashes
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/policy"
 )
 
 // An Artifact is a generated file that belongs to a thread. A checkpoint holds
@@ -71,47 +72,57 @@ type ArtifactFile struct {
 }
 
 // putArtifact stores a file's content. It is read like a file of a workspace:
-// whole, or it fails.
-func (s *Store) putArtifact(ctx context.Context, w cas.Writer, file ArtifactFile) (Artifact, error) {
+// whole, or it fails. found takes the secrets in it; left tells that it is to be left out
+// for these.
+func (s *Store) putArtifact(ctx context.Context, w cas.Writer, file ArtifactFile, found *secretsFound) (made Artifact, left bool, err error) {
 	f, err := os.OpenFile(file.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait for a writer
 	if err != nil {
-		return Artifact{}, fmt.Errorf("artifact: %w", err)
+		return Artifact{}, false, fmt.Errorf("artifact: %w", err)
 	}
 	defer f.Close()
 	before, err := f.Stat()
 	if err != nil {
-		return Artifact{}, fmt.Errorf("artifact: %w", err)
+		return Artifact{}, false, fmt.Errorf("artifact: %w", err)
 	}
 	if !before.Mode().IsRegular() {
-		return Artifact{}, fmt.Errorf("artifact %s is not a regular file: %w", quoted(file.Path), ErrRefused)
+		return Artifact{}, false, fmt.Errorf("artifact %s is not a regular file: %w", quoted(file.Path), ErrRefused)
 	}
 	if file.MediaType != "" {
 		if _, _, err := mime.ParseMediaType(file.MediaType); err != nil || !strings.Contains(file.MediaType, "/") {
-			return Artifact{}, fmt.Errorf("media type %s of artifact %s: want something like text/html: %w", quoted(file.MediaType), quoted(file.Path), ErrRefused)
+			return Artifact{}, false, fmt.Errorf("media type %s of artifact %s: want something like text/html: %w", quoted(file.MediaType), quoted(file.Path), ErrRefused)
 		}
 	}
-	blob, err := cas.WriteBlob(ctx, w, cas.Artifacts, f)
+	name := file.Name
+	if name == "" {
+		name = filepath.Base(file.Path)
+	}
+	if err := refuse(found.screen.Declared, "artifact's name", name, "artifact's media type", file.MediaType); err != nil {
+		return Artifact{}, false, err
+	}
+	content := found.screen.Contents().Reader(f, found.screen.Stops(name))
+	defer content.Close()
+	blob, err := cas.WriteBlob(ctx, w, cas.Artifacts, content)
+	if found.content(InArtifact, name, content.Report(), err) {
+		return Artifact{}, true, nil
+	}
 	if err != nil {
-		return Artifact{}, fmt.Errorf("artifact %s: %w", quoted(file.Path), err)
+		return Artifact{}, false, fmt.Errorf("artifact %s: %w", quoted(file.Path), err)
 	}
 	after, err := f.Stat()
 	if err != nil {
-		return Artifact{}, fmt.Errorf("artifact: %w", err)
+		return Artifact{}, false, fmt.Errorf("artifact: %w", err)
 	}
 	if blob.Size != before.Size() || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
-		return Artifact{}, fmt.Errorf("artifact %s changed while it was read: %w", quoted(file.Path), ErrRefused)
+		return Artifact{}, false, fmt.Errorf("artifact %s changed while it was read: %w", quoted(file.Path), ErrRefused)
 	}
 	now := s.now()
-	a := Artifact{ID: newID(now), Name: file.Name, MediaType: file.MediaType, Size: uint64(blob.Size), Hash: blob.Hash.String(), Created: now.UTC()}
-	if a.Name == "" {
-		a.Name = filepath.Base(file.Path)
-	}
+	a := Artifact{ID: newID(now), Name: name, MediaType: file.MediaType, Size: uint64(blob.Size), Hash: blob.Hash.String(), Created: now.UTC()}
 	if a.MediaType == "" {
 		if a.MediaType, err = mediaType(f, a.Name); err != nil {
-			return Artifact{}, fmt.Errorf("artifact %s: %w", quoted(file.Path), err)
+			return Artifact{}, false, fmt.Errorf("artifact %s: %w", quoted(file.Path), err)
 		}
 	}
-	return a, nil
+	return a, false, nil
 }
 
 // mediaType tells a file's type by its name, or by how it begins.
@@ -128,26 +139,38 @@ func mediaType(f *os.File, name string) (string, error) {
 }
 
 // AddArtifact gives a thread an artifact, creating the thread if need be. The
-// next checkpoint of the thread holds it. Saves into the thread may go on.
-func (s *Store) AddArtifact(ctx context.Context, thread string, file ArtifactFile) (Artifact, error) {
+// next checkpoint of the thread holds it. Saves into the thread may go on. It returns
+// what was found of secrets, too; one that would be left out for these is refused.
+func (s *Store) AddArtifact(ctx context.Context, thread string, file ArtifactFile, mode policy.SecretsMode, opt SecretsOptions) (Artifact, []FoundSecrets, error) {
+	var found secretsFound
+	var err error
+	if found.screen, err = opt.screen(mode); err != nil {
+		return Artifact{}, nil, err
+	}
+	if err := refuse(opt.Declared, "thread id", thread); err != nil {
+		return Artifact{}, nil, err
+	}
 	session, err := s.holder.Begin(ctx, BeginRequest{Thread: thread, PID: os.Getpid(), Beside: true})
 	if err != nil {
-		return Artifact{}, err
+		return Artifact{}, nil, err
 	}
 	defer session.Close()
 	w, end, err := s.newWriter(ctx, session, local.Auto)
 	if err != nil {
-		return Artifact{}, err
+		return Artifact{}, nil, err
 	}
 	defer end()
-	a, err := s.putArtifact(ctx, w, file)
+	a, left, err := s.putArtifact(ctx, w, file, &found)
+	if left {
+		err = WithHint(fmt.Errorf("%s: %w", found.left[0].Why, ErrRefused), "take the secret out of the file; what a policy allows, --secrets warn lets in")
+	}
 	if err != nil {
-		return Artifact{}, err
+		return Artifact{}, nil, err
 	}
 	if err := w.Flush(ctx); err != nil {
-		return Artifact{}, err
+		return Artifact{}, nil, err
 	}
-	return a, session.AddArtifact(ctx, a)
+	return a, found.list, session.AddArtifact(ctx, a)
 }
 
 // AddArtifact implements [Session].
@@ -222,17 +245,19 @@ func (s *Store) ReadArtifact(ctx context.Context, ref, id string, out io.Writer)
 
 // artifactsFor gathers what a new checkpoint of a thread holds: what the thread
 // has, and the files that come with the save.
-func (s *Store) artifactsFor(ctx context.Context, w cas.Writer, thread string, files []ArtifactFile) (rec index.Blob, count uint64, added []Artifact, err error) {
+func (s *Store) artifactsFor(ctx context.Context, w cas.Writer, thread string, files []ArtifactFile, found *secretsFound) (rec index.Blob, count uint64, added []Artifact, err error) {
 	all, err := s.holder.Artifacts(ctx, thread)
 	if err != nil && !errors.Is(err, index.ErrThreadNotFound) {
 		return rec, 0, nil, err
 	}
 	for _, f := range files {
-		a, err := s.putArtifact(ctx, w, f)
+		a, left, err := s.putArtifact(ctx, w, f, found)
 		if err != nil {
 			return rec, 0, nil, err
 		}
-		added = append(added, a)
+		if !left {
+			added = append(added, a)
+		}
 	}
 	if all = append(all, added...); len(all) == 0 {
 		return rec, 0, nil, nil

@@ -63,7 +63,7 @@ func TestArtifacts(t *testing.T) {
 		write(t, ws, map[string]string{"f": "x"})
 		write(t, dir, map[string]string{"report.html": "<html>", "data": "\x00\x01", "big": strings.Repeat("y", 3<<20)})
 		add := func(file, name, media string) Artifact {
-			a, err := s.AddArtifact(t.Context(), "t", ArtifactFile{Path: filepath.Join(dir, file), Name: name, MediaType: media})
+			a, _, err := s.AddArtifact(t.Context(), "t", ArtifactFile{Path: filepath.Join(dir, file), Name: name, MediaType: media}, policy.SecretsWarn, SecretsOptions{})
 			require.NoError(t, err)
 			return a
 		}
@@ -104,13 +104,13 @@ func TestArtifacts(t *testing.T) {
 		require.NoError(t, s.ReadArtifact(t.Context(), forked.ID, big.ID, &got))
 		require.Equal(t, 3<<20, got.Len())
 
-		_, err = s.AddArtifact(t.Context(), "new", ArtifactFile{Path: filepath.Join(dir, "data")})
+		_, _, err = s.AddArtifact(t.Context(), "new", ArtifactFile{Path: filepath.Join(dir, "data")}, policy.SecretsWarn, SecretsOptions{})
 		require.NoError(t, err, "it makes the thread")
 		_, err = s.Fork(t.Context(), forked.ID, ForkOptions{Thread: "new"})
 		require.ErrorIs(t, err, ErrThreadNotEmpty)
-		_, err = s.AddArtifact(t.Context(), "t", ArtifactFile{Path: filepath.Join(dir, "absent")})
+		_, _, err = s.AddArtifact(t.Context(), "t", ArtifactFile{Path: filepath.Join(dir, "absent")}, policy.SecretsWarn, SecretsOptions{})
 		require.ErrorIs(t, err, os.ErrNotExist)
-		_, err = s.AddArtifact(t.Context(), "t", ArtifactFile{Path: dir})
+		_, _, err = s.AddArtifact(t.Context(), "t", ArtifactFile{Path: dir}, policy.SecretsWarn, SecretsOptions{})
 		require.ErrorIs(t, err, ErrRefused)
 	})
 }
@@ -120,7 +120,7 @@ func TestArtifactsAreApart(t *testing.T) {
 	s := newStore(t)
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"ws/f": "same bytes"})
-	a, err := s.AddArtifact(t.Context(), "t", ArtifactFile{Path: filepath.Join(dir, "ws/f")})
+	a, _, err := s.AddArtifact(t.Context(), "t", ArtifactFile{Path: filepath.Join(dir, "ws/f")}, policy.SecretsWarn, SecretsOptions{})
 	require.NoError(t, err)
 	save(t, s, filepath.Join(dir, "ws"), "t")
 	hash, err := cas.ParseHash(a.Hash)

@@ -93,7 +93,7 @@ func newFaultFixture(t *testing.T) *faultFixture {
 	require.NoError(t, err)
 	write(t, f.next, map[string]string{"a/two": "two"})
 	put(f.next, "b", "b-second")
-	_, err = s.AddArtifact(t.Context(), "b", ArtifactFile{Name: "old.txt", Path: f.small})
+	_, _, err = s.AddArtifact(t.Context(), "b", ArtifactFile{Name: "old.txt", Path: f.small}, policy.SecretsWarn, SecretsOptions{})
 	require.NoError(t, err)
 	f.restore, f.look = "a-second", look(t, restored(t, s, "a-second"))
 	// What only these had is garbage now.
@@ -140,7 +140,7 @@ func faultCases() map[string]faultCase {
 			return s.DeleteThread(ctx, "b")
 		}, true},
 		"artifact": {func(ctx context.Context, f *faultFixture, s *Store) error {
-			_, err := s.AddArtifact(ctx, "a", ArtifactFile{Name: "new.txt", Path: f.small})
+			_, _, err := s.AddArtifact(ctx, "a", ArtifactFile{Name: "new.txt", Path: f.small}, policy.SecretsWarn, SecretsOptions{})
 			return err
 		}, true},
 		"gc": {func(ctx context.Context, _ *faultFixture, s *Store) error {

@@ -167,7 +167,7 @@ func freeze(t *testing.T, dir string) {
 	put(SaveOptions{Thread: "main", Run: "7", Compression: local.Off})
 	_, err = s.Fork(t.Context(), "first", ForkOptions{Thread: "a fork/\xc3\xa9", ID: "forked"})
 	require.NoError(t, err)
-	a, err := s.AddArtifact(t.Context(), "a fork/\xc3\xa9", ArtifactFile{Name: "gone", Path: artifact})
+	a, _, err := s.AddArtifact(t.Context(), "a fork/\xc3\xa9", ArtifactFile{Name: "gone", Path: artifact}, policy.SecretsWarn, SecretsOptions{})
 	require.NoError(t, err)
 	require.NoError(t, s.RemoveArtifact(t.Context(), "a fork/\xc3\xa9", a.ID))
 	put(SaveOptions{Thread: "gone", ID: "deleted with its thread"})

@@ -25,8 +25,9 @@ const knownDir = "known"
 // knownFor says what the known of a workspace is good for.
 type knownFor struct {
 	Base
-	Policy string      `json:"policy"` // hash of the encoded policy
-	Packs  []knownPack `json:"packs"`  // all that the store had
+	Policy  string       `json:"policy"` // hash of the encoded policy, but for secrets
+	Secrets knownSecrets `json:"secrets"`
+	Packs   []knownPack  `json:"packs"` // all that the store had
 	// Aside are the packs that had been set aside when the save began: what lay in
 	// one that was set aside since may be lost.
 	Aside []string `json:"aside,omitempty"`
@@ -53,15 +54,15 @@ func (s *Store) knownPath(workspace, thread string) (string, error) {
 	return filepath.Join(s.dir, cacheDir, knownDir, hex.EncodeToString(sum[:16])), nil
 }
 
-// loadKnown returns what the last save found, if it is good for a save under this
-// policy and all packs of then are there: a save must not rely on what a disk has
-// lost. Whether the base still is, the session knows.
-func (s *Store) loadKnown(path, policy string, aside []string) (*capture.Known, Base) {
+// loadKnown returns what the last save found, if it is good for a save for which the
+// same or less is good, and all packs of then are there: a save must not rely on what a
+// disk has lost. fewer tells that it was made for more declared secrets than these.
+// Whether the base still is, the session knows.
+func (s *Store) loadKnown(path string, now knownFor) (known *capture.Known, base Base, fewer bool) {
 	data, err := readAtMost(path, maxCacheFile)
 	if errors.Is(err, iofs.ErrNotExist) {
-		return nil, Base{}
+		return nil, Base{}, false
 	}
-	var known *capture.Known
 	var binding []byte
 	if err == nil {
 		known, binding, err = capture.DecodeKnown(data)
@@ -72,10 +73,10 @@ func (s *Store) loadKnown(path, policy string, aside []string) (*capture.Known, 
 	}
 	if err != nil {
 		s.log.Warn("cannot read what is known of the workspace: all of it is read", "file", path, "error", err)
-		return nil, Base{}
+		return nil, Base{}, false
 	}
-	if good.Policy != policy || !slices.Equal(good.Aside, aside) {
-		return nil, Base{}
+	if good.Policy != now.Policy || !slices.Equal(good.Aside, now.Aside) || !good.Secrets.cover(now.Secrets) {
+		return nil, Base{}, false
 	}
 	for _, p := range good.Packs {
 		id, err := cas.ParsePackID(p.ID)
@@ -85,17 +86,16 @@ func (s *Store) loadKnown(path, policy string, aside []string) (*capture.Known, 
 		}
 		if err != nil || size != p.Size {
 			s.log.Debug("a pack is not what it was: the whole workspace is read", "pack", p.ID)
-			return nil, Base{}
+			return nil, Base{}, false
 		}
 	}
-	return known, good.Base
+	return known, good.Base, len(good.Secrets.Declared) > len(now.Secrets.Declared)
 }
 
 // saveKnown keeps what a save has found for the next one. It is only a cache: a
 // failure is logged and the save stays a success.
-func (s *Store) saveKnown(path string, known *capture.Known, cp Checkpoint, policy string, aside []string) {
+func (s *Store) saveKnown(path string, known *capture.Known, good knownFor) {
 	err := func() error {
-		good := knownFor{Base: Base{Checkpoint: cp.ID, Record: cp.Record}, Policy: policy, Aside: aside}
 		for id, err := range local.Packs(s.dir) {
 			if err != nil {
 				return err

@@ -36,8 +36,8 @@ func eventful(t *testing.T) (dir string, shows map[string]published) {
 	put("b", "b-first", "", "3")                          // 3
 	_, err := s.Rename(t.Context(), "a-first", "renamed") // 4
 	require.NoError(t, err)
-	put("gone", "gone-first", "", "4")                                            // 5
-	_, err = s.AddArtifact(t.Context(), "a", ArtifactFile{Name: "x", Path: file}) // 6
+	put("gone", "gone-first", "", "4")                                                                                     // 5
+	_, _, err = s.AddArtifact(t.Context(), "a", ArtifactFile{Name: "x", Path: file}, policy.SecretsWarn, SecretsOptions{}) // 6
 	require.NoError(t, err)
 	put("b", "b-second", "", "5")             // 7
 	_, err = s.Delete(t.Context(), "b-first") // 8

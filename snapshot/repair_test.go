@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/snapfs/snapfs/policy"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapfs/snapfs/cas"
@@ -253,7 +255,7 @@ func TestRepairBesideOthers(t *testing.T) {
 		_, _, res := v.verify(t, VerifyOptions{Repair: true})
 		require.Equal(t, 1, res.Repaired.Moved)
 		require.Equal(t, 1, res.Repaired.Lost)
-		_, err := v.s.AddArtifact(t.Context(), "idle", ArtifactFile{Path: v.artifact})
+		_, _, err := v.s.AddArtifact(t.Context(), "idle", ArtifactFile{Path: v.artifact}, policy.SecretsWarn, SecretsOptions{})
 		require.NoError(t, err)
 		v.fill(t)
 		_, err = v.s.Save(t.Context(), SaveOptions{Workspace: v.ws, Thread: "T"})

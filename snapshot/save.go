@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,7 +43,8 @@ type SaveOptions struct {
 	SkipUnreadable bool
 	AllowTorn      bool // keeps what changes each time it is read, marked and listed
 	Files          policy.FilesOptions
-	Settings       policy.Settings // limits, and which ignore files of the workspace count
+	Settings       policy.Settings // limits, which ignore files of the workspace count, what looks like a secret
+	Secrets        SecretsOptions
 	Compression    local.Compression
 	FullScan       bool // read all files, whatever is known of them from the last save
 	Force          bool // also what is refused otherwise: a home directory, the root ...
@@ -59,6 +61,12 @@ type SaveResult struct {
 	Grew       int        `json:"grew"`       // files that were appended to meanwhile, and are as they were at first
 	Torn       int        `json:"torn"`       // files that changed each time they were read and were kept, as was asked for
 	Over       int        `json:"over"`       // files over the limit that were left out, as was asked for
+	Secret     int        `json:"secret"`     // what was left out for the secrets in it
+	// Found says where secrets were found, by place and path.
+	Found []FoundSecrets `json:"-"`
+	// LeftForSecrets are lines about artifacts and the conversation, if they were left
+	// out for the secrets in them.
+	LeftForSecrets []string `json:"-"`
 	// Warnings are lines for the user: rules of ignore files that do not count, a
 	// directory that rules have emptied, a tree without files, includes for nothing.
 	Warnings []string `json:"warnings,omitempty"`
@@ -77,9 +85,17 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if err != nil {
 		return SaveResult{}, err
 	}
+	found := secretsFound{}
+	if found.screen, err = opt.Secrets.screen(opt.Settings.Secrets); err != nil {
+		return SaveResult{}, err
+	}
+	opt.Settings.Secrets = found.screen.Mode
 	var conversation []byte
 	if opt.Conversation != nil { // before anything is read that takes long
 		if conversation, err = readConversation(opt.Conversation); err != nil {
+			return SaveResult{}, err
+		}
+		if conversation, err = found.conversation(conversation); err != nil {
 			return SaveResult{}, err
 		}
 	}
@@ -91,6 +107,20 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if opt.Run != "" && opt.ID == "" {
 		opt.ID = "checkpoint-" + opt.Run
 	}
+	rules := files.Record(opt.Settings)
+	rules.Allowed, rules.Redacted = opt.Secrets.Allowed, opt.Secrets.Sources
+	declared := opt.Secrets.Declared
+	err = refuse(declared, "thread id", opt.Thread, "id", opt.ID, "name", opt.Name, "run id", opt.Run, "policy", string(rules.Encode()))
+	if err != nil {
+		return SaveResult{}, err
+	}
+	labels := map[string]string{}
+	for key, value := range opt.Labels {
+		if err := refuse(declared, "label", key); err != nil {
+			return SaveResult{}, err
+		}
+		labels[key] = found.text("label "+key, value)
+	}
 	begin := BeginRequest{Thread: opt.Thread, ID: opt.ID, Name: opt.Name, PID: os.Getpid()}
 	if opt.Parent != "" {
 		parent, err := s.Resolve(ctx, opt.Parent)
@@ -99,11 +129,10 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		}
 		begin.Parent = parent.ID
 	}
-	rules := files.Record(opt.Settings)
 	var known *capture.Known
 	var knownFile string
-	var aside []string                                  // before the session begins: a repair may set more aside
-	policyHash := cas.Data.Sum(rules.Encode()).String() // what the ignore files say, each save sees anew
+	var aside []string                                                                                   // before the session begins: a repair may set more aside
+	good := knownFor{Policy: cas.Data.Sum(files.Record(withoutSecrets(opt.Settings)).Encode()).String()} // what the ignore files say, each save sees anew
 	if s.dir != "" {
 		if knownFile, err = s.knownPath(workspace, opt.Thread); err != nil {
 			return SaveResult{}, err
@@ -111,8 +140,10 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		if aside, err = s.asidePacks(); err != nil {
 			return SaveResult{}, err
 		}
+		good.Aside = aside
+		good.Secrets = s.knownSecrets(found.screen)
 		if !opt.FullScan {
-			known, begin.Base = s.loadKnown(knownFile, policyHash, aside)
+			known, begin.Base, found.screen.Fewer = s.loadKnown(knownFile, good)
 		}
 	}
 	session, err := s.holder.Begin(ctx, begin)
@@ -135,7 +166,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	defer end()
 
 	now := s.now()
-	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, Settings: opt.Settings}
+	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, Settings: opt.Settings, Screen: found.screen}
 	if opt.Force {
 		if copt.Skip, err = skipped(s.dir); err != nil {
 			return SaveResult{}, err
@@ -153,20 +184,19 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		reason = index.Named
 	}
 	rec := index.Record{
-		ID:            opt.ID,
-		Thread:        opt.Thread,
-		Parent:        session.Head(),
-		Reason:        reason,
-		Run:           opt.Run,
-		Message:       opt.Message,
-		Labels:        opt.Labels,
-		Creator:       creator(),
-		Created:       now.UnixNano(),
-		Root:          root(got),
-		Totals:        index.Totals(got.Root.Totals),
-		Links:         blobRef(got.Links),
-		OmissionCount: uint64(len(got.Left)),
-		Consistency:   index.PerFile,
+		ID:          opt.ID,
+		Thread:      opt.Thread,
+		Parent:      session.Head(),
+		Reason:      reason,
+		Run:         opt.Run,
+		Message:     found.text("message", opt.Message),
+		Labels:      labels,
+		Creator:     creator(),
+		Created:     now.UnixNano(),
+		Root:        root(got),
+		Totals:      index.Totals(got.Root.Totals),
+		Links:       blobRef(got.Links),
+		Consistency: index.PerFile,
 	}
 	if rec.ID == "" {
 		rec.ID = newID(now)
@@ -175,18 +205,32 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if rec.Policy, err = putSmall(ctx, w, rules.Encode()); err != nil {
 		return SaveResult{}, err
 	}
-	if len(got.Left) > 0 {
-		list, err := encodeOmissions(got.Left)
+	var added []Artifact
+	if rec.Artifacts, rec.ArtifactCount, added, err = s.artifactsFor(ctx, w, opt.Thread, opt.Artifacts, &found); err != nil {
+		return SaveResult{}, err
+	}
+	if left := append(found.left, got.Left...); len(left) > 0 {
+		list, err := encodeOmissions(left)
 		if err != nil {
 			return SaveResult{}, err
 		}
 		if rec.Omissions, err = putSmall(ctx, w, list); err != nil {
 			return SaveResult{}, err
 		}
+		rec.OmissionCount = uint64(len(left))
 	}
-	var added []Artifact
-	if rec.Artifacts, rec.ArtifactCount, added, err = s.artifactsFor(ctx, w, opt.Thread, opt.Artifacts); err != nil {
-		return SaveResult{}, err
+	for _, f := range got.Secrets {
+		found.list = append(found.list, FoundSecrets{Place: InFile, Path: f.Path, Report: f.Report})
+	}
+	if len(found.list) > 0 {
+		list, err := encodeSecrets(found.list)
+		if err != nil {
+			return SaveResult{}, err
+		}
+		if rec.Secrets, err = putSmall(ctx, w, list); err != nil {
+			return SaveResult{}, err
+		}
+		rec.Redactions, rec.FindingCount = countSecrets(found.list)
 	}
 	if conversation != nil {
 		if rec.Conversation, err = putConversation(ctx, w, conversation); err != nil {
@@ -199,10 +243,17 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	s.remember(workspace, opt.Thread)
 	if s.dir != "" {
-		s.saveKnown(knownFile, got.Known, cp, policyHash, aside)
+		good.Base = Base{Checkpoint: cp.ID, Record: cp.Record}
+		s.saveKnown(knownFile, got.Known, good)
 	}
 	res := saveResult(got)
 	res.Checkpoint = cp
+	for _, o := range found.left {
+		res.Secret++
+		res.LeftForSecrets = append(res.LeftForSecrets, o.Why)
+	}
+	slices.SortStableFunc(found.list, comparePlaces)
+	res.Found = found.list
 	return res, nil
 }
 
@@ -210,7 +261,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 func saveResult(got capture.Result) SaveResult {
 	return SaveResult{
 		Excluded: got.Excluded, Special: got.Special, Setuid: got.Setuid,
-		Unreadable: got.Unreadable, Read: got.Read, Grew: got.Grew, Torn: got.Torn, Over: got.Over, Warnings: got.Warnings,
+		Unreadable: got.Unreadable, Read: got.Read, Grew: got.Grew, Torn: got.Torn, Over: got.Over, Secret: got.Secret, Warnings: got.Warnings,
 	}
 }
 

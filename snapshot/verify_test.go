@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/policy"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapfs/snapfs/cas"
@@ -347,10 +349,10 @@ func TestVerifyFindsEveryLostPack(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"report", "empty", "big"} {
-		_, err := s.AddArtifact(t.Context(), "T", ArtifactFile{Path: filepath.Join(dir, name)})
+		_, _, err := s.AddArtifact(t.Context(), "T", ArtifactFile{Path: filepath.Join(dir, name)}, policy.SecretsWarn, SecretsOptions{})
 		note("T", err)
 	}
-	_, err := s.AddArtifact(t.Context(), "idle", ArtifactFile{Path: filepath.Join(dir, "idle")})
+	_, _, err := s.AddArtifact(t.Context(), "idle", ArtifactFile{Path: filepath.Join(dir, "idle")}, policy.SecretsWarn, SecretsOptions{})
 	note("idle", err)
 	res, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "T", Conversation: strings.NewReader("[]")})
 	note("T", err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/snapfs/snapfs/policy"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapfs/snapfs/cas"
@@ -47,7 +49,7 @@ func TestVerifyReadsOnce(t *testing.T) {
 	noiseFile(t, filepath.Join(ws, "big"), 1, 2<<20)
 	artifact := filepath.Join(t.TempDir(), "a")
 	require.NoError(t, os.WriteFile(artifact, castest.Noise(1, 100), 0o600))
-	_, err := s.AddArtifact(t.Context(), "T", ArtifactFile{Path: artifact})
+	_, _, err := s.AddArtifact(t.Context(), "T", ArtifactFile{Path: artifact}, policy.SecretsWarn, SecretsOptions{})
 	require.NoError(t, err)
 	const checkpoints = 50
 	for i := range checkpoints {

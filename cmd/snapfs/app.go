@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string) int {
 	if ctx.Err() != nil && err != nil {
 		err = fmt.Errorf("%w: %w", errInterrupted, err)
 	}
-	return report(os.Stderr, err)
+	return report(stderr, err)
 }
 
 func newApp() *cli.App {
@@ -169,12 +169,12 @@ func openStore(c *cli.Context, create bool) (*snapshot.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := logger(c, os.Stderr)
+	log, err := logger(c, stderr)
 	if err != nil {
 		return nil, err
 	}
 	store, err := client.Open(c.Context, dir, snapshot.Options{Create: create, Verb: verbName(c), Logger: log}, func(held *snapshot.LockedError) {
-		fmt.Fprintf(os.Stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
+		fmt.Fprintf(stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
 	})
 	return store, storeHint(err)
 }
@@ -200,7 +200,7 @@ func withStore(create bool, fn func(c *cli.Context, store *snapshot.Store) error
 		}
 		err = fn(c, store)
 		if cerr := store.Close(); cerr != nil {
-			fmt.Fprintf(os.Stderr, "warning: close the store: %v\n", cerr)
+			fmt.Fprintf(stderr, "warning: close the store: %v\n", cerr)
 		}
 		return err
 	}
@@ -219,7 +219,7 @@ func logger(c *cli.Context, w io.Writer) (*slog.Logger, error) {
 		if err != nil {
 			return nil, fmt.Errorf("log file: %w", err)
 		}
-		w = f // for as long as the program runs
+		w = masked{f} // for as long as the program runs
 	}
 	opt := &slog.HandlerOptions{}
 	var level slog.Level

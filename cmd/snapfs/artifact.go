@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -22,6 +23,9 @@ var artifactCommand = &cli.Command{
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "name", Usage: "its `NAME`; the file's own if not given"},
 				&cli.StringFlag{Name: "type", Usage: "its media `TYPE`; told by the name or the content if not given"},
+				redactEnvFlag,
+				redactFileFlag,
+				secretsFlag,
 			},
 			Action: func(c *cli.Context) error {
 				if err := arguments(c, 2, 2); err != nil {
@@ -30,7 +34,15 @@ var artifactCommand = &cli.Command{
 				if _, err := os.Stat(c.Args().Get(1)); err != nil { // before a store is made
 					return absent(fmt.Errorf("artifact: %w", err))
 				}
-				return withStore(true, addArtifact)(c)
+				mode, err := policy.ParseSecretsMode(c.String(secretsFlag.Name))
+				if err != nil {
+					return usagef("--%s %w", secretsFlag.Name, err)
+				}
+				declared, err := declare(c, c.StringSlice(redactEnvFlag.Name), c.StringSlice(redactFileFlag.Name))
+				if err != nil {
+					return err
+				}
+				return withStore(true, func(c *cli.Context, store *snapshot.Store) error { return addArtifact(c, store, mode, declared) })(c)
 			},
 		},
 		{
@@ -75,13 +87,14 @@ var artifactCommand = &cli.Command{
 	},
 }
 
-func addArtifact(c *cli.Context, store *snapshot.Store) error {
+func addArtifact(c *cli.Context, store *snapshot.Store, mode policy.SecretsMode, declared snapshot.SecretsOptions) error {
 	file := snapshot.ArtifactFile{Path: c.Args().Get(1), Name: c.String("name"), MediaType: c.String("type")}
-	a, err := store.AddArtifact(c.Context, c.Args().Get(0), file)
+	a, found, err := store.AddArtifact(c.Context, c.Args().Get(0), file, mode, declared)
 	if err != nil {
 		return err
 	}
 	summary(c, "added %s (%s, %s) to thread %s", quote(a.Name), quote(a.MediaType), size(a.Size), quote(c.Args().Get(0)))
+	tellSecrets(c, found, "")
 	return printMade(c, "artifact", a.ID, a)
 }
 

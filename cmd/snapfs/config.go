@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/policy"
 )
 
 // systemConfig is read for every user, before the user's own file.
@@ -33,6 +34,7 @@ type configFile struct {
 	Log         configLog    `yaml:"log"`
 	Compression *string      `yaml:"compression"`
 	Limits      configLimits `yaml:"limits"`
+	Secrets     *string      `yaml:"secrets"`
 	Mount       configMount  `yaml:"mount"`
 }
 
@@ -74,6 +76,7 @@ var settings = []setting{
 	{key: "compression", flag: "compression", env: "SNAPFS_COMPRESSION", fallback: "auto", check: checkCompression, file: func(f *configFile) *string { return f.Compression }},
 	{key: "limits.maxFileSize", flag: "max-file-size", check: checkBytes, file: func(f *configFile) *string { return f.Limits.MaxFileSize }},
 	{key: "limits.maxSize", flag: "max-size", check: checkBytes, file: func(f *configFile) *string { return f.Limits.MaxSize }},
+	{key: "secrets", flag: "secrets", fallback: "warn", check: checkSecrets, file: func(f *configFile) *string { return f.Secrets }},
 	{key: "mount.allowOther", flag: allowOtherFlag, fallback: "false", file: func(f *configFile) *string { return boolText(f.Mount.AllowOther) }},
 	{key: "mount.xattrs", flag: xattrsFlag, fallback: "false", file: func(f *configFile) *string { return boolText(f.Mount.XAttrs) }},
 }
@@ -88,6 +91,11 @@ func boolText(b *bool) *string {
 
 func checkCompression(s string) error {
 	_, err := local.ParseCompression(s)
+	return err
+}
+
+func checkSecrets(s string) error {
+	_, err := policy.ParseSecretsMode(s)
 	return err
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -39,7 +38,7 @@ func gc(c *cli.Context, store *snapshot.Store) error {
 		summary(c, "removed %s, rewrote %s", plural(res.Removed, "pack", "packs"), plural(res.Rewritten, "pack", "packs"))
 	}
 	if res.Waiting > 0 {
-		fmt.Fprintf(os.Stderr, "waiting: %s may still need some of it; run snapfs gc again later\n", plural(res.Waiting, "save under way", "saves under way"))
+		fmt.Fprintf(stderr, "waiting: %s may still need some of it; run snapfs gc again later\n", plural(res.Waiting, "save under way", "saves under way"))
 	}
 	if c.Bool("json") {
 		return printJSON(res)

@@ -172,10 +172,11 @@ type ruleDoc struct {
 }
 
 func explainPolicy(c *cli.Context) error {
-	files, settings, err := readPolicyFlags(c)
+	said, err := readPolicyFlags(c)
 	if err != nil {
 		return err
 	}
+	files, settings := said.files, said.settings
 	path, isDir, err := pathIn(c.String("workspace"), c.Args().First())
 	if err != nil {
 		return err

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/secrets"
+	"github.com/snapfs/snapfs/snapshot"
 )
 
 // policyFile is the form of a policy file: what decides which entries of a
@@ -21,6 +24,16 @@ type policyFile struct {
 	MaxFileSize       *string       `yaml:"maxFileSize"`
 	MaxSize           *string       `yaml:"maxSize"`
 	OverLimit         *string       `yaml:"overLimit"`
+	Secrets           *string       `yaml:"secrets"`
+	AllowSecrets      []allowSecret `yaml:"allowSecrets"`
+	RedactEnv         []string      `yaml:"redactEnv"`
+	RedactFile        []string      `yaml:"redactFile"`
+}
+
+// allowSecret names what looks like a secret and is none. One of the two may be empty.
+type allowSecret struct {
+	Path linePattern `yaml:"path"`
+	Kind linePattern `yaml:"kind"`
 }
 
 // filePolicy is what a policy file says.
@@ -29,6 +42,10 @@ type filePolicy struct {
 	settings policy.Settings
 	// Whether it says something about the limits.
 	maxFileSize, maxSize bool
+
+	allowed []policy.AllowRule
+	// The names of variables and files that have secrets.
+	redactEnv, redactFile []string
 }
 
 // A linePattern is a pattern that knows where it stands.
@@ -91,6 +108,33 @@ func readPolicy(ctx context.Context, path, source string) (filePolicy, error) {
 		default:
 			return filePolicy{}, usage(fmt.Errorf("%s: overLimit: %s: want fail or skip", name, quote(*what)))
 		}
+	}
+	if file.Secrets != nil {
+		var err error
+		if said.settings.Secrets, err = policy.ParseSecretsMode(*file.Secrets); err != nil {
+			return filePolicy{}, usage(fmt.Errorf("%s: secrets: %w", name, err))
+		}
+	}
+	for _, a := range file.AllowSecrets {
+		rule := policy.AllowRule{Pattern: a.Path.pattern, Kind: a.Kind.pattern, Source: fmt.Sprintf("%s:%d", source, max(a.Path.line, a.Kind.line))}
+		if rule.Pattern == "" {
+			rule.Pattern = "*"
+		}
+		switch known := slices.ContainsFunc(secrets.Kinds(), func(k secrets.Kind) bool { return k.Name == rule.Kind }); {
+		case a == (allowSecret{}):
+			return filePolicy{}, usage(fmt.Errorf("%s: allowSecrets: an entry has neither a path nor a kind", name))
+		case rule.Kind != "" && !known:
+			err := fmt.Errorf("%s:%d: allowSecrets: nothing of kind %s is looked for", name, a.Kind.line, quote(rule.Kind))
+			return filePolicy{}, snapshot.WithHint(usage(err), "a warning about a secret names its kind; docs/SECRETS.md lists all")
+		}
+		said.allowed = append(said.allowed, rule)
+	}
+	if _, err := policy.CompileAllowed(said.allowed); err != nil {
+		return filePolicy{}, err
+	}
+	said.redactEnv = file.RedactEnv
+	for _, f := range file.RedactFile {
+		said.redactFile = append(said.redactFile, beside(path, f))
 	}
 	return said, nil
 }

@@ -23,6 +23,9 @@ var policyFlags = []cli.Flag{
 	&cli.BoolFlag{Name: "exclude-caches", Usage: "of a directory with a CACHEDIR.TAG only that file"},
 	&cli.StringFlag{Name: "max-file-size", Usage: "fail if a file is longer than `SIZE` (10MiB)"},
 	&cli.StringFlag{Name: "max-size", Usage: "fail if all files together are longer than `SIZE`"},
+	redactEnvFlag,
+	redactFileFlag,
+	secretsFlag,
 }
 
 // rules makes policy rules of a flag's values.
@@ -36,15 +39,21 @@ func rules(c *cli.Context, flag string) []policy.Rule {
 
 // readPolicyFlags reads the policy file, if there is one, and the flags. The rules of
 // flags come after the file's. A flag's limit comes before the file's, and that before
-// the configuration's.
-func readPolicyFlags(c *cli.Context) (files policy.FilesOptions, settings policy.Settings, err error) {
-	var file filePolicy
+// the configuration's; so does what becomes of secrets.
+func readPolicyFlags(c *cli.Context) (said filePolicy, err error) {
 	if path := c.String("policy"); path != "" {
-		if file, err = readPolicy(c.Context, path, "policy file "+quote(path)); err != nil {
-			return files, settings, err
+		if said, err = readPolicy(c.Context, path, "policy file "+quote(path)); err != nil {
+			return said, err
 		}
 	}
-	files, settings = file.files, file.settings
+	said.redactEnv = append(said.redactEnv, c.StringSlice(redactEnvFlag.Name)...)
+	said.redactFile = append(said.redactFile, c.StringSlice(redactFileFlag.Name)...)
+	files, settings := &said.files, &said.settings
+	if settings.Secrets == "" || given(c, secretsFlag.Name) {
+		if settings.Secrets, err = policy.ParseSecretsMode(c.String(secretsFlag.Name)); err != nil {
+			return said, usagef("--%s %w", secretsFlag.Name, err)
+		}
+	}
 	files.NoDefaults = files.NoDefaults || c.Bool("no-default-excludes")
 	files.Exclude = append(files.Exclude, rules(c, "exclude")...)
 	files.Include = append(files.Include, rules(c, "include")...)
@@ -55,16 +64,16 @@ func readPolicyFlags(c *cli.Context) (files policy.FilesOptions, settings policy
 		said bool // by the file
 		to   *int64
 	}{
-		{"max-file-size", file.maxFileSize, &settings.MaxFileSize},
-		{"max-size", file.maxSize, &settings.MaxSize},
+		{"max-file-size", said.maxFileSize, &settings.MaxFileSize},
+		{"max-size", said.maxSize, &settings.MaxSize},
 	} {
 		if limit.said && !given(c, limit.flag) {
 			continue
 		}
 		if *limit.to, err = parseBytes(c.String(limit.flag)); err != nil {
-			return files, settings, usagef("--%s %w", limit.flag, err)
+			return said, usagef("--%s %w", limit.flag, err)
 		}
 	}
-	_, err = policy.CompileFiles(files)
-	return files, settings, err
+	_, err = policy.CompileFiles(*files)
+	return said, err
 }

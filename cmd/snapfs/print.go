@@ -120,12 +120,12 @@ var zeroFlag = &cli.BoolFlag{Name: "z", Usage: "print names as they are, each en
 // summary prints a line on stderr unless it is not wanted.
 func summary(c *cli.Context, format string, args ...any) {
 	if !c.Bool("quiet") {
-		fmt.Fprintf(os.Stderr, format+"\n", args...)
+		fmt.Fprintf(stderr, format+"\n", args...)
 	}
 }
 
 // warn prints a warning on stderr.
-func warn(format string, args ...any) { fmt.Fprintf(os.Stderr, "warning: "+format+"\n", args...) }
+func warn(format string, args ...any) { fmt.Fprintf(stderr, "warning: "+format+"\n", args...) }
 
 // table prints rows in columns.
 func table(head string, rows func(row func(format string, args ...any))) error {

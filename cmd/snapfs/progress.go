@@ -32,9 +32,9 @@ func watch(c *cli.Context, items string) (ctx context.Context, done func()) {
 	var show shower
 	switch how {
 	case "on":
-		show = &bar{w: os.Stderr, verb: verbName(c), items: items, start: time.Now()}
+		show = &bar{w: stderr, verb: verbName(c), items: items, start: time.Now()}
 	case "json":
-		show = &jsonLines{w: os.Stderr, verb: verbName(c), start: time.Now()}
+		show = &jsonLines{w: stderr, verb: verbName(c), start: time.Now()}
 	default:
 		return c.Context, func() {}
 	}

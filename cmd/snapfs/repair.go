@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -31,7 +30,7 @@ func repair(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := logger(c, os.Stderr)
+	log, err := logger(c, stderr)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 	ref := c.Args().First()
 	opt.Resuming = func() {
 		if isTerminal(os.Stderr) && !c.Bool("quiet") {
-			fmt.Fprint(os.Stderr, clearLine) // a bar may be there
+			fmt.Fprint(stderr, clearLine) // a bar may be there
 		}
 		summary(c, "resuming the unfinished restore of %s into %s", quote(ref), quote(opt.Dir))
 	}
@@ -143,7 +143,7 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 	}
 	summary(c, "restored %s, %s, %s to %s%s", plural(res.Files, "file", "files"), plural(res.Dirs, "directory", "directories"), size(res.Bytes), quote(opt.Dir), changed)
 	if len(opt.Include) > 0 && res.Created+res.Replaced+res.Kept == 0 {
-		fmt.Fprintln(os.Stderr, "warning: nothing in the checkpoint matches what is included")
+		fmt.Fprintln(stderr, "warning: nothing in the checkpoint matches what is included")
 	}
 	if res.Skipped > 0 {
 		summary(c, "skipped: %s", plural(res.Skipped, "excluded entry", "excluded entries"))
@@ -175,12 +175,12 @@ func reportIncomplete(problems []restore.Problem) {
 			order = append(order, why)
 		}
 		if seen[why] <= few {
-			fmt.Fprintf(os.Stderr, "incomplete: %s: %s\n", quote(p.Path), inLine(p.Err.Error()))
+			fmt.Fprintf(stderr, "incomplete: %s: %s\n", quote(p.Path), inLine(p.Err.Error()))
 		}
 	}
 	for _, why := range order {
 		if more := seen[why] - few; more > 0 {
-			fmt.Fprintf(os.Stderr, "incomplete: and %d more, which --json lists: %s\n", more, inLine(why))
+			fmt.Fprintf(stderr, "incomplete: and %d more, which --json lists: %s\n", more, inLine(why))
 		}
 	}
 }

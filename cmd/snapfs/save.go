@@ -57,10 +57,19 @@ var saveCommand = &cli.Command{
 
 // saveOptions reads all that does not need the store.
 func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
-	if _, err := os.Stat(c.Args().First()); err != nil {
-		return opt, absent(fmt.Errorf("workspace: %w", err))
+	said, err := readPolicyFlags(c)
+	if err != nil {
+		return opt, err
 	}
+	declared, err := declare(c, said.redactEnv, said.redactFile)
+	if err != nil {
+		return opt, err
+	}
+	declared.Allowed = said.allowed
 	opt = snapshot.SaveOptions{
+		Files:          said.files,
+		Settings:       said.settings,
+		Secrets:        declared,
 		Workspace:      c.Args().First(),
 		Thread:         c.String("thread"),
 		ID:             c.String("id"),
@@ -73,13 +82,13 @@ func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 		FullScan:       c.Bool("full-scan"),
 		Force:          c.Bool("force"),
 	}
+	if _, err := os.Stat(opt.Workspace); err != nil {
+		return opt, absent(fmt.Errorf("workspace: %w", err))
+	}
 	if opt.Compression, err = local.ParseCompression(c.String("compression")); err != nil {
 		return opt, usagef("--compression: %v", err)
 	}
 	if opt.Labels, err = labels(c); err != nil {
-		return opt, err
-	}
-	if opt.Files, opt.Settings, err = readPolicyFlags(c); err != nil {
 		return opt, err
 	}
 	for _, text := range c.StringSlice("artifact") {
@@ -110,12 +119,13 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 	if left := leftOut(res); left != "" {
 		summary(c, "left out: %s; snapfs show %s lists them", left, quote(cp.ID))
 	}
+	secretsTold(c, res, quote(cp.ID))
 	warnings(res, cp.Files == 0 && cp.Dirs == 0, fmt.Sprintf("snapfs show %s lists them", quote(cp.ID)))
 	if res.Grew > 0 {
 		summary(c, "%s grew meanwhile: saved as at first; snapfs show %s lists them", plural(res.Grew, "file", "files"), quote(cp.ID))
 	}
 	if res.Torn > 0 {
-		fmt.Fprintf(os.Stderr, "warning: torn: %s changed each time; snapfs show %s lists them\n", plural(res.Torn, "file", "files"), quote(cp.ID))
+		warn("torn: %s changed each time; snapfs show %s lists them", plural(res.Torn, "file", "files"), quote(cp.ID))
 	}
 	err = printMade(c, "checkpoint", cp.ID, cp)
 	if err == nil && res.Unreadable+res.Torn+res.Over > 0 {
@@ -171,6 +181,9 @@ func leftOut(res snapshot.SaveResult) string {
 	}
 	if res.Setuid > 0 {
 		parts = append(parts, plural(res.Setuid, "setuid or setgid bit", "setuid or setgid bits"))
+	}
+	if res.Secret > 0 {
+		parts = append(parts, plural(res.Secret, "entry with secrets", "entries with secrets"))
 	}
 	return strings.Join(parts, ", ")
 }

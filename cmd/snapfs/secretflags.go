@@ -4,52 +4,137 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/secrets"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
-// The flags that declare secrets.
+// The flags about secrets.
 var (
-	redactEnvFlag  = &cli.StringSliceFlag{KeepSpace: true, Name: "redact-env", Usage: "the value of the variable `VAR` is a secret (may be repeated)"}
-	redactFileFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "redact-file", Usage: "each line of `FILE` is a secret (may be repeated)"}
+	redactEnvFlag  = &cli.StringSliceFlag{KeepSpace: true, Name: "redact-env", Usage: "the value of the variable `VAR` is a secret: none of its bytes is stored (may be repeated)"}
+	redactFileFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "redact-file", Usage: "each line of `FILE` is a secret: none of its bytes is stored (may be repeated)"}
+	secretsFlag    = &cli.StringFlag{Name: "secrets", Value: string(policy.SecretsWarn), Usage: "`WHAT` becomes of a file with what looks like a key or a token: warn, exclude or off"}
 )
 
 // maxSecretsFile is how long a file of secrets may be, in bytes.
 const maxSecretsFile = 16 << 20
 
-// declared reads the secrets that variables and files declare. Nobody but the set has
-// the values afterwards: the variables are gone, so that no child gets them.
-func declared(c *cli.Context, env, files []string) (*secrets.Set, error) {
+// assignment is a line that looks as if only a part of it is meant.
+var assignment = regexp.MustCompile(`^(export )?[A-Z_][A-Z0-9_]*=.*[^=]`)
+
+// declare reads the secrets that variables and files declare. From then on the program
+// prints and logs stars instead of them, its children do not get the variables, and it
+// leaves no memory behind where somebody could read it.
+func declare(c *cli.Context, env, files []string) (opt snapshot.SecretsOptions, err error) {
 	var values []secrets.Value
 	for _, name := range env {
 		value, ok := os.LookupEnv(name)
 		if !ok {
 			err := fmt.Errorf("redact the value of %s: there is no such variable", quote(name))
-			return nil, snapshot.WithHint(usage(err), "set and export it, or leave it away: what it should have is not known")
+			return opt, snapshot.WithHint(usage(err), "set and export it, or do not name it: what must not be stored is not known")
 		}
-		values = append(values, secrets.Value{Bytes: []byte(value), Source: "variable " + quote(name)})
+		source := "variable " + quote(name)
+		opt.Sources = append(opt.Sources, source)
+		values = append(values, secrets.Value{Bytes: []byte(value), Source: source})
 	}
 	for _, name := range files {
 		data, err := readInput(c.Context, name, maxSecretsFile)
 		if err != nil {
-			return nil, absent(fmt.Errorf("secrets: %w", err))
+			return opt, absent(fmt.Errorf("secrets: %w", err))
 		}
-		values = append(values, secrets.Lines(data, "secrets in "+quote(name))...)
+		source := "secrets in " + quote(name)
+		opt.Sources = append(opt.Sources, source)
+		lines := secrets.Lines(data, source)
+		for _, v := range lines {
+			if assignment.Match(v.Bytes) {
+				warn("%s: the whole line is the secret, its name and the = too", v.Source)
+			}
+		}
+		if len(lines) == 0 {
+			warn("%s: there are none", source)
+		}
+		values = append(values, lines...)
 	}
-	set, err := secrets.NewSet(values)
+	opt.Declared, err = secrets.NewSet(values)
 	if errors.Is(err, secrets.ErrTooShort) {
 		err = snapshot.WithHint(err, "a value so short stands in many places by chance; make the secret longer, or --exclude the files that have it")
 	}
 	if err != nil {
-		return nil, usage(err)
+		return opt, usage(err)
 	}
+	if opt.Declared == nil {
+		return opt, nil
+	}
+	hidden.Store(opt.Declared)
 	for _, name := range env {
 		if err := os.Unsetenv(name); err != nil {
-			return nil, err
+			return opt, err
 		}
 	}
-	return set, nil
+	return opt, noCoreDumps()
+}
+
+// noCoreDumps keeps the memory of the process out of core dumps, also of those that the
+// kernel gives to a program, and from other processes of the same user.
+func noCoreDumps() error {
+	return errors.Join(
+		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}),
+		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0),
+	)
+}
+
+// shownFindings is how many findings are printed one by one.
+const shownFindings = 10
+
+// secretsTold tells what a save has found of secrets.
+func secretsTold(c *cli.Context, res snapshot.SaveResult, id string) {
+	tellSecrets(c, res.Found, fmt.Sprintf("; snapfs show %s lists them", id))
+	for _, why := range res.LeftForSecrets {
+		warn("left out: %s", inLine(why))
+	}
+}
+
+// tellSecrets tells what was found of secrets. lists says where all of it is listed.
+func tellSecrets(c *cli.Context, found []snapshot.FoundSecrets, lists string) {
+	values, places, findings := 0, 0, 0
+	for _, f := range found {
+		if len(f.Redacted) > 0 {
+			values, places = values+len(f.Redacted), places+1
+		}
+		findings += len(f.Findings) + f.More
+	}
+	if values > 0 {
+		summary(c, "redacted %s in %s%s", plural(values, "secret", "secrets"), plural(places, "place", "places"), lists)
+	}
+	shown := 0
+	for _, f := range found {
+		for _, one := range f.Findings {
+			if shown++; shown > shownFindings {
+				warn("and %s more%s", plural(findings-shownFindings, "possible secret", "possible secrets"), lists)
+				return
+			}
+			warn("%s: looks like a secret: %s", findingPlace(f, one.Line), one.Kind)
+		}
+	}
+}
+
+// findingPlace says where a finding is.
+func findingPlace(f snapshot.FoundSecrets, line int64) string {
+	where := quote(f.Path)
+	switch f.Place {
+	case snapshot.InFile:
+	case snapshot.InConversation:
+		where = "conversation"
+	default:
+		where = f.Place.String() + " " + where
+	}
+	if line > 0 {
+		where = fmt.Sprintf("%s:%d", where, line)
+	}
+	return where
 }

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"io"
+	"os"
+	"sync/atomic"
+
+	"github.com/snapfs/snapfs/secrets"
+)
+
+// hidden are the declared secrets that the program never prints.
+var hidden atomic.Pointer[secrets.Set]
+
+// stderr is where all goes that is no result.
+var stderr io.Writer = masked{os.Stderr}
+
+// masked is a writer of whole lines that writes stars instead of declared secrets.
+type masked struct{ w io.Writer }
+
+// Write implements [io.Writer].
+func (m masked) Write(p []byte) (int, error) {
+	set := hidden.Load()
+	if set == nil {
+		return m.w.Write(p)
+	}
+	if _, err := io.WriteString(m.w, set.Mask(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

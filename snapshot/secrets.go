@@ -1,0 +1,101 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/secrets"
+)
+
+// SecretsOptions say which secrets stay out of a checkpoint, beside what
+// [policy.Settings] does.
+type SecretsOptions struct {
+	// Declared are values that are overwritten: with zero bytes in files and artifacts,
+	// with stars in the conversation, the message and the values of labels. What cannot
+	// be overwritten is left out, or refused.
+	Declared *secrets.Set
+	// Sources say where they were declared, for the record: "variable TOKEN".
+	Sources []string
+	// Allowed are the rules for what looks like a secret and is none.
+	Allowed []policy.AllowRule
+}
+
+// screen compiles what a capture needs.
+func (o SecretsOptions) screen(mode policy.SecretsMode) (capture.Screen, error) {
+	allowed, err := policy.CompileAllowed(o.Allowed)
+	if mode == "" {
+		mode = policy.SecretsWarn
+	}
+	return capture.Screen{Declared: o.Declared, Mode: mode, Allowed: allowed}, err
+}
+
+// refuse fails if a declared secret stands in one of some texts that cannot be
+// overwritten: pairs of what a text is, and the text.
+func refuse(declared *secrets.Set, pairs ...string) error {
+	for pair := range slices.Chunk(pairs, 2) {
+		if declared.Holds(pair[1]) {
+			err := fmt.Errorf("the %s has a declared secret: %w", pair[0], ErrRefused)
+			return WithHint(err, "choose another %s: this one is shown to everybody who sees the checkpoint", pair[0])
+		}
+	}
+	return nil
+}
+
+// secretsFound gathers what a save finds outside of the workspace's files.
+type secretsFound struct {
+	screen capture.Screen
+	list   []FoundSecrets
+	left   []capture.Omission
+}
+
+// text returns a text as it is to be stored.
+func (f *secretsFound) text(field, text string) string {
+	if found := f.screen.Declared.Find([]byte(text)); len(found) > 0 {
+		f.list = append(f.list, FoundSecrets{Place: InRecord, Path: field, Report: secrets.Report{Redacted: found}})
+	}
+	return f.screen.Declared.Mask(text)
+}
+
+// content takes what was found in an artifact or in the conversation, and the error of
+// reading it. It reports whether that is to be left out for it.
+func (f *secretsFound) content(place SecretPlace, name string, report secrets.Report, err error) (left bool) {
+	why := capture.LeftOut(err)
+	if why != "" {
+		what := place.String()
+		if name != "" {
+			what += " " + quoted(name)
+		}
+		f.left = append(f.left, capture.Omission{Path: ".", Why: what + ": " + why})
+		report.Redacted = nil
+	}
+	if report = f.screen.Told(name, report); !report.Empty() {
+		f.list = append(f.list, FoundSecrets{Place: place, Path: name, Report: report})
+	}
+	return why != ""
+}
+
+// conversation returns a conversation as it is to be stored; nil: it is left out.
+func (f *secretsFound) conversation(data []byte) ([]byte, error) {
+	out, ranges, err := f.screen.Declared.RedactJSON(data)
+	if err != nil {
+		return nil, fmt.Errorf("conversation: %w", err)
+	}
+	look := secrets.Screen{Detect: f.screen.Detects()}
+	report, err := look.Screen(out, f.screen.Stops(""))
+	report.Redacted = ranges
+	if f.content(InConversation, "", report, err) {
+		return nil, nil
+	}
+	return out, nil
+}
+
+// counts are the numbers of a record.
+func countSecrets(list []FoundSecrets) (redactions, findings uint64) {
+	for _, f := range list {
+		redactions += uint64(len(f.Redacted))
+		findings += uint64(len(f.Findings) + f.More)
+	}
+	return redactions, findings
+}
