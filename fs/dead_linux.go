@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/child"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/snapshot"
@@ -51,7 +53,7 @@ func probe(ctx context.Context, mountpoint string) health {
 	defer root.Close()
 	var out bytes.Buffer
 	cmd := exec.Command("stat", "-f", "/proc/self/fd/3")
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Env = child.Env("LC_ALL=C")
 	cmd.Dir = "/"
 	cmd.Stderr = &out
 	cmd.ExtraFiles = []*os.File{root}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/child"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -128,7 +130,7 @@ func (m *Mount) mountAsUser(allowOther bool) (fd int, err error) {
 	}
 	var out bytes.Buffer
 	cmd := exec.Command(program, "-o", options, "--", m.mountpoint)
-	cmd.Env = append(os.Environ(), "_FUSE_COMMFD=3", "LC_ALL=C")
+	cmd.Env = child.Env("_FUSE_COMMFD=3", "LC_ALL=C")
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = &out
 	err = cmd.Run()

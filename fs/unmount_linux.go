@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/child"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/snapshot"
@@ -75,7 +77,7 @@ func unmount(mountpoint string, lazy bool) error {
 	var out bytes.Buffer
 	cmd := exec.Command(program, args...)
 	cmd.Stderr = &out
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Env = child.Env("LC_ALL=C")
 	if err := cmd.Run(); err != nil {
 		text := strings.TrimSpace(out.String())
 		if strings.Contains(text, "busy") {

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/child"
+
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
@@ -68,6 +70,7 @@ func startDaemon(c *cli.Context, dir string, req snapshot.MountRequest) error {
 	args = append(args, "--store", dir, "mount", "--"+readyFlag, "3")
 	cmd := exec.Command(self, append(args, again(req)...)...)
 	cmd.Dir = "/" // it must not keep a directory busy
+	cmd.Env = child.Env()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -20,7 +20,7 @@ const module = "github.com/snapfs/snapfs"
 // layers are the folders from the bottom up: a package imports from lower layers
 // and from its own folder only.
 var layers = [][]string{
-	{"policy"}, // pure decisions: see apart
+	{"policy", "secrets"}, // pure decisions: see apart
 	{"internal"},
 	{"cas"},
 	{"tree"},
