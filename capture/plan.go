@@ -3,12 +3,14 @@ package capture
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -21,7 +23,8 @@ type Planned struct {
 
 // Plan goes through the directory dir as [Tree] does, and tells what would get into
 // the tree, sorted by path. No file's content is read but for the first bytes of what
-// may be a database, and nothing is stored: the hashes of the result mean nothing.
+// may be a database, unless what is in it decides: with declared secrets, or where what
+// looks like one is left out. Nothing is stored: the hashes of the result mean nothing.
 // What shows only when files are read, as one that does not hold still, it cannot know.
 func Plan(ctx context.Context, dir string, opt Options) (Result, []Planned, error) {
 	plan := &plan{}
@@ -43,11 +46,28 @@ var planned = cas.Hash{0: 1}
 // planFile takes a file as it was looked at, if it could be read.
 func (w *worker) planFile(f *foundFile) {
 	err := unix.Faccessat(f.dir.fd.fd, f.e.entry.Name, unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil {
+	screen := w.opt.Screen
+	if err == nil && (screen.Declared != nil || screen.Mode == policy.SecretsExclude) {
+		err = w.planContent(f)
+	}
+	if err != nil && f.secrets.left == noReason {
 		w.problem(f.dir.pathOf(f.e), vanished(err))
 	}
 	f.hash = planned
 	w.settleFile(f, err == nil)
+}
+
+// planContent looks for secrets in a file.
+func (w *worker) planContent(f *foundFile) error {
+	fd, err := f.dir.fd.open(f.e.entry.Name, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	content, read := w.screening(f, &fileReader{fd: fd, left: f.st.Size, path: f.dir.pathOf(f.e), file: f, walker: w.walker})
+	_, err = io.Copy(io.Discard, content)
+	read(err)
+	return err
 }
 
 // planDatabase takes the files of a database, or none of them.
@@ -69,8 +89,23 @@ func (w *worker) planDatabase(d *directory, u *unit) {
 		}
 		files = append(files, f)
 	}
+	left := noReason // a database is left out as a whole
 	for _, f := range files {
-		if problem == nil {
+		if problem != nil || w.opt.Screen.Declared == nil && w.opt.Screen.Mode != policy.SecretsExclude {
+			break
+		}
+		if err := w.planContent(f); err != nil && f.secrets.left == noReason {
+			problem = fmt.Errorf("%s: %w", tree.Quote(f.e.entry.Name), vanished(err))
+		}
+		left = max(left, f.secrets.left)
+	}
+	for _, f := range files {
+		switch {
+		case left != noReason:
+			f.secrets.left = left
+			w.settleFile(f, false)
+			continue
+		case problem == nil:
 			w.planFile(f)
 			continue
 		}

@@ -9,10 +9,10 @@ import (
 )
 
 // spellings returns a value and the forms in which text formats write it: without the
-// white space around it; escaped in a
-// JSON string, once or in a document within a document; escaped in a URL; in base64,
-// wherever it begins in what was encoded; with the other line ends; and of a key in
-// several lines each line, which may stand indented.
+// white space around it; in a quoted path; escaped in a JSON string, once or in a
+// document within a document; escaped in a URL; in base64, wherever it begins in what was
+// encoded; with the other line ends; and of a key in several lines each line, which may
+// stand indented.
 func spellings(value []byte) [][]byte {
 	all := [][]byte{value}
 	if bare := bytes.TrimSpace(value); len(bare) < len(value) && len(bare) >= MinLength {
@@ -31,6 +31,7 @@ func spellings(value []byte) [][]byte {
 		once := escape(value)
 		add(once, escape(once))
 	}
+	add(octal(value))
 	add([]byte(url.QueryEscape(string(value))), []byte(url.PathEscape(string(value))))
 	for shift := range 3 {
 		add(base64Core(base64.RawStdEncoding, value, shift), base64Core(base64.RawURLEncoding, value, shift))
@@ -68,6 +69,21 @@ func isBase64(line []byte) bool {
 
 func isWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// octal escapes as C and git do.
+func octal(b []byte) []byte {
+	var out []byte
+	for _, c := range b {
+		if i := bytes.IndexByte([]byte("\"\\\a\b\f\n\r\t\v"), c); i >= 0 {
+			out = append(out, '\\', "\"\\abfnrtv"[i])
+		} else if c < ' ' || c >= 0x7f {
+			out = fmt.Appendf(out, "\\%03o", c)
+		} else {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // jsonPlain escapes what a JSON string cannot have.

@@ -16,8 +16,8 @@ import (
 type SavePlan struct {
 	Stored []capture.Planned  // sorted by path
 	Left   []capture.Omission // as in the record of a checkpoint, sorted by path
-	// The counts and warnings that the save would have; its Checkpoint is not set,
-	// and nothing was read.
+	// The counts and warnings that the save would have; its Checkpoint is not set. What
+	// looks like a secret is found only if that would be left out.
 	Result SaveResult
 }
 
@@ -29,7 +29,11 @@ func PlanSave(ctx context.Context, store string, opt SaveOptions) (SavePlan, err
 	if err != nil {
 		return SavePlan{}, err
 	}
-	copt := capture.Options{Files: files, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, Settings: opt.Settings}
+	screen, err := opt.Secrets.screen(opt.Settings.Secrets)
+	if err != nil {
+		return SavePlan{}, err
+	}
+	copt := capture.Options{Files: files, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, Settings: opt.Settings, Screen: screen}
 	there := store
 	if _, err := os.Stat(store); errors.Is(err, iofs.ErrNotExist) {
 		there = ""
@@ -50,5 +54,7 @@ func PlanSave(ctx context.Context, store string, opt SaveOptions) (SavePlan, err
 	if err != nil {
 		return SavePlan{}, saveError(err, workspace, opt.Workspace)
 	}
-	return SavePlan{Stored: stored, Left: got.Left, Result: saveResult(got)}, nil
+	plan := SavePlan{Stored: stored, Left: got.Left, Result: saveResult(got)}
+	plan.Result.Found = inFiles(got.Secrets)
+	return plan, nil
 }

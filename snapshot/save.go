@@ -219,9 +219,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		}
 		rec.OmissionCount = uint64(len(left))
 	}
-	for _, f := range got.Secrets {
-		found.list = append(found.list, FoundSecrets{Place: InFile, Path: f.Path, Report: f.Report})
-	}
+	found.list = append(found.list, inFiles(got.Secrets)...)
 	if len(found.list) > 0 {
 		list, err := encodeSecrets(found.list)
 		if err != nil {

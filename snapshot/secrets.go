@@ -91,7 +91,16 @@ func (f *secretsFound) conversation(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// counts are the numbers of a record.
+// inFiles is what a capture has found.
+func inFiles(files []capture.SecretFile) []FoundSecrets {
+	var list []FoundSecrets
+	for _, f := range files {
+		list = append(list, FoundSecrets{Place: InFile, Path: f.Path, Report: f.Report})
+	}
+	return list
+}
+
+// countSecrets returns the numbers of a record.
 func countSecrets(list []FoundSecrets) (redactions, findings uint64) {
 	for _, f := range list {
 		redactions += uint64(len(f.Redacted))

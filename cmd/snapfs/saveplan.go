@@ -67,7 +67,10 @@ type planCounts struct{ files, dirs, bytes uint64 }
 
 // planDocs merges what is stored and what is left out in order of paths.
 func planDocs(plan snapshot.SavePlan) (docs []planDoc, counts planCounts) {
-	left := plan.Left
+	left, redacted := plan.Left, map[string]int{}
+	for _, f := range plan.Result.Found {
+		redacted[f.Path] += len(f.Redacted)
+	}
 	for _, e := range plan.Stored {
 		for len(left) > 0 && left[0].Path < e.Path {
 			docs = append(docs, planDoc{Op: planLeft, Path: snapshot.NewPath(left[0].Path), Why: left[0].Why})
@@ -75,6 +78,9 @@ func planDocs(plan snapshot.SavePlan) (docs []planDoc, counts planCounts) {
 		}
 		doc := planDoc{Op: planStored, Path: snapshot.NewPath(e.Path), Kind: e.Kind.String(), Size: e.Size}
 		var why []string
+		if n := redacted[e.Path]; n > 0 {
+			why = append(why, "without "+plural(n, "declared secret", "declared secrets"))
+		}
 		for len(left) > 0 && left[0].Path == e.Path {
 			why = append(why, left[0].Why)
 			left = left[1:]
