@@ -68,7 +68,7 @@ type pass struct {
 	buf              []byte
 	n, clean, looked int
 	base             int64 // offset of buf in the content
-	begun, binary    bool
+	begun            bool
 	scanner          Scanner
 }
 
@@ -76,7 +76,7 @@ type pass struct {
 // there or zeros follow.
 func (p *pass) step(end bool) error {
 	if !p.begun {
-		p.begun, p.binary = true, Binary(p.buf[:p.n])
+		p.begun, p.scanner.Binary = true, Binary(p.buf[:p.n])
 	}
 	if err := p.overwrite(end); err != nil {
 		return err
@@ -99,11 +99,11 @@ func (p *pass) overwrite(end bool) error {
 	list := p.report.Redacted
 	first := max(len(list)-1, 0) // what was found last may reach behind clean
 	set.match.find(p.buf[from:p.n], upto-from, func(off, size int) {
-		list = joined(list, Range{p.base + int64(from+off), int64(size)})
+		list = appendRange(list, Range{p.base + int64(from+off), int64(size)})
 	})
 	p.report.Redacted, p.clean = list, upto
 	switch {
-	case len(list) > 0 && p.binary:
+	case len(list) > 0 && p.scanner.Binary:
 		return ErrBinary
 	case len(list) > MaxRanges:
 		return ErrTooMany
@@ -170,10 +170,10 @@ func (r *Reader) Close() {
 
 var errClosed = errors.New("read of a closed reader")
 
-// window is how many bytes a reader looks at in one go.
-const window = 256 << 10
+// stretch is how many bytes a reader looks at in one go.
+const stretch = 256 << 10
 
-var windows = sync.Pool{New: func() any { b := make([]byte, window); return &b }}
+var windows = sync.Pool{New: func() any { b := make([]byte, stretch); return &b }}
 
 // Read implements [io.Reader].
 func (r *Reader) Read(b []byte) (int, error) {
@@ -252,7 +252,7 @@ func (r *Reader) fill() error {
 				break
 			}
 		}
-		n, err := r.src.Read(r.buf[r.n:min(len(r.buf), r.n+window/2)])
+		n, err := r.src.Read(r.buf[r.n:min(len(r.buf), r.n+stretch/2)])
 		r.n += n
 		if err == io.EOF {
 			r.ended = true
@@ -270,7 +270,7 @@ func (r *Reader) fill() error {
 	return err
 }
 
-// binaryHead is how much of a content's beginning tells whether it is text.
+// binaryHead is how much of a content's beginning tells whether it is text, in bytes.
 const binaryHead = 8 << 10
 
 // Binary reports whether what begins with head is no text: it has, in its first 8 KiB,

@@ -46,9 +46,9 @@ func TestReaderAny(t *testing.T) {
 		set, all := values(t)
 		var data []byte
 		for range rapid.IntRange(0, 4).Draw(t, "stretches") {
-			data = append(data, bytes.Repeat([]byte("."), rapid.SampledFrom([]int{0, 1, 5000, 100_000, window - 3, window}).Draw(t, "dots"))...)
+			data = append(data, bytes.Repeat([]byte("."), rapid.SampledFrom([]int{0, 1, 5000, 100_000, stretch - 3, stretch}).Draw(t, "dots"))...)
 			data = append(data, texts(all).Draw(t, "text")...)
-			data = append(data, make([]byte, rapid.SampledFrom([]int{0, 0, 8, zeroBlock, 10*zeroBlock + 7, window}).Draw(t, "zeros"))...)
+			data = append(data, make([]byte, rapid.SampledFrom([]int{0, 0, 8, zeroBlock, 10*zeroBlock + 7, stretch}).Draw(t, "zeros"))...)
 			if rapid.Bool().Draw(t, "aligned") {
 				data = append(data, make([]byte, (zeroBlock-len(data)%zeroBlock)%zeroBlock)...)
 			}
@@ -100,16 +100,16 @@ func TestReaderAny(t *testing.T) {
 }
 
 func TestReaderOfHoles(t *testing.T) {
-	src := &pieces{data: append(make([]byte, 50*window), "value-in-the-end value"...), next: func(most int) int { return most }, hole: func() bool { return true }}
+	src := &pieces{data: append(make([]byte, 50*stretch), "value-in-the-end value"...), next: func(most int) int { return most }, hole: func() bool { return true }}
 	r := Screen{Set: setOf(t, "value-in-the-end")}.Reader(src, nil)
 	defer r.Close()
 	n, err := r.SkipHole()
 	require.NoError(t, err)
-	require.Equal(t, int64(50*window), n)
+	require.Equal(t, int64(50*stretch), n)
 	rest, err := io.ReadAll(r)
 	require.NoError(t, err)
 	require.Equal(t, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00 value", string(rest))
-	require.Equal(t, []Range{{50 * window, 16}}, r.Report().Redacted)
+	require.Equal(t, []Range{{50 * stretch, 16}}, r.Report().Redacted)
 }
 
 func TestBinary(t *testing.T) {
@@ -142,7 +142,7 @@ func TestScreenRefuses(t *testing.T) {
 		"binary without":      {"\x7fELF\x02\x01 s3cr3t", nil},
 		"too many":            {strings.Repeat("s3cr3t-value ", MaxRanges+1), ErrTooMany},
 		"as many as can be":   {strings.Repeat("s3cr3t-value ", MaxRanges), nil},
-		"binary, far behind":  {"\x7fELF\x02\x01" + strings.Repeat(".", 3*window) + "s3cr3t-value", ErrBinary},
+		"binary, far behind":  {"\x7fELF\x02\x01" + strings.Repeat(".", 3*stretch) + "s3cr3t-value", ErrBinary},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Screen{Set: set}.Screen([]byte(tt.data), nil)

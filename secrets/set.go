@@ -97,13 +97,13 @@ func (s *Set) Find(data []byte) []Range {
 		return nil
 	}
 	var found []Range
-	s.match.find(data, len(data), func(off, size int) { found = joined(found, Range{int64(off), int64(size)}) })
+	s.match.find(data, len(data), func(off, size int) { found = appendRange(found, Range{int64(off), int64(size)}) })
 	return found
 }
 
-// joined adds a range that begins no earlier than the last one, or makes that longer if
+// appendRange adds a range that begins no earlier than the last one, or makes that longer if
 // the two overlap.
-func joined(list []Range, r Range) []Range {
+func appendRange(list []Range, r Range) []Range {
 	if last := len(list) - 1; last >= 0 && r.Off < list[last].End() {
 		list[last].Len = max(list[last].End(), r.End()) - list[last].Off
 		return list
