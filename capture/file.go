@@ -41,6 +41,7 @@ type foundFile struct {
 	held  stillness   // while it was read
 
 	secrets screened // what was found in it
+	whole   bool     // it is part of a database
 	hides   bool     // it has attributes that are left out for a declared secret in them
 
 	hash, xattrs cas.Hash

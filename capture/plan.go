@@ -79,7 +79,7 @@ func (w *worker) planDatabase(d *directory, u *unit) {
 		if e == nil {
 			continue
 		}
-		f := &foundFile{dir: d, e: e}
+		f := &foundFile{dir: d, e: e, whole: true}
 		var err error
 		if f.st, err = d.fd.look(e.entry.Name); err == nil {
 			err = w.fits(f.st.Size)

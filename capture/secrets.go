@@ -129,6 +129,7 @@ func (w *worker) screen(f *foundFile, data []byte) bool {
 // when it was read, with the error of that.
 func (w *worker) screening(f *foundFile, in io.Reader) (io.Reader, func(err error)) {
 	contents := w.opt.Screen.Contents()
+	contents.Whole = f.whole
 	if contents.Idle() {
 		return in, func(error) {}
 	}

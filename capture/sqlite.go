@@ -213,6 +213,9 @@ func (w *worker) database(d *directory, u *unit, group *linked) {
 		{foundFile: foundFile{dir: d, e: u.wal}, suffix: walSuffix, listed: u.wal != nil},
 		{foundFile: foundFile{dir: d, e: u.journal}, suffix: journalSuffix, listed: u.journal != nil},
 	}
+	for _, p := range parts {
+		p.whole = true
+	}
 	err := w.readDatabase(parts)
 	if w.ctx.Err() != nil {
 		return

@@ -17,9 +17,9 @@ type Scanner struct {
 	// Binary: the content is no text, and findings in it have no line.
 	Binary bool
 
-	lines  int64   // line ends before the next buf
-	skip   int     // bytes of the next buf that are part of what was found
-	prev   [3]byte // the bytes before it
+	lines int64   // line ends before the next buf
+	skip  int     // bytes of the next buf that are part of what was found
+	prev  [3]byte // the bytes before it
 }
 
 // Scan looks for what begins in buf[:upto]. What is behind is only looked at, and is the

@@ -34,6 +34,7 @@ func (e *FoundError) Error() string {
 type Screen struct {
 	Set    *Set // declared values, which are overwritten with zero bytes
 	Detect bool // also for what looks like a secret
+	Whole  bool // all of it has to be kept, as if it were no text: see [ErrBinary]
 }
 
 // Idle reports whether there is nothing to look for.
@@ -103,7 +104,7 @@ func (p *pass) overwrite(end bool) error {
 	})
 	p.report.Redacted, p.clean = list, upto
 	switch {
-	case len(list) > 0 && p.scanner.Binary:
+	case len(list) > 0 && (p.scanner.Binary || p.screen.Whole):
 		return ErrBinary
 	case len(list) > MaxRanges:
 		return ErrTooMany

@@ -12,7 +12,13 @@ import (
 var hidden atomic.Pointer[secrets.Set]
 
 // stderr is where all goes that is no result.
-var stderr io.Writer = masked{os.Stderr}
+var stderr io.Writer = masked{processStderr{}}
+
+// processStderr is what os.Stderr is when something is written.
+type processStderr struct{}
+
+// Write implements [io.Writer].
+func (processStderr) Write(p []byte) (int, error) { return os.Stderr.Write(p) }
 
 // masked is a writer of whole lines that writes stars instead of declared secrets.
 type masked struct{ w io.Writer }
