@@ -110,7 +110,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	rules := files.Record(opt.Settings)
 	rules.Allowed, rules.Redacted = opt.Secrets.Allowed, opt.Secrets.Sources
 	declared := opt.Secrets.Declared
-	err = refuse(declared, "thread id", opt.Thread, "id", opt.ID, "name", opt.Name, "run id", opt.Run, "policy", string(rules.Encode()))
+	err = refuse(declared, "thread id", opt.Thread, "run id", opt.Run, "id", opt.ID, "name", opt.Name, "policy", string(rules.Encode()))
 	if err != nil {
 		return SaveResult{}, err
 	}

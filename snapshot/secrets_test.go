@@ -1,0 +1,314 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	iofs "io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/secrets"
+)
+
+const declaredValue = "s3cr3t-value-12345"
+
+// shapedToken is what a detector finds; it is put together here, so that none does here.
+var shapedToken = "ghp" + "_" + "k7Qm2ZxV9bTr4LwY8nHc3JdF6sGa1PeK5uXi"
+
+func declaredSet(t require.TestingT, values ...string) SecretsOptions {
+	var list []secrets.Value
+	for _, v := range values {
+		list = append(list, secrets.Value{Bytes: []byte(v), Source: "variable TOKEN"})
+	}
+	set, err := secrets.NewSet(list)
+	require.NoError(t, err)
+	return SecretsOptions{Declared: set, Sources: []string{"variable TOKEN"}}
+}
+
+// filesWith are the files below dir that have one of some values.
+func filesWith(t require.TestingT, dir string, values ...string) (found []string) {
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d iofs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		for _, v := range values {
+			if bytes.Contains(data, []byte(v)) || strings.Contains(path, v) {
+				found = append(found, path)
+			}
+		}
+		return err
+	}))
+	return found
+}
+
+func TestSecretsStayOut(t *testing.T) {
+	var log bytes.Buffer
+	dir := t.TempDir()
+	s, err := Open(t.Context(), filepath.Join(dir, "store"), Options{Create: true, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	require.NoError(t, err)
+	defer s.Close()
+	ws := filepath.Join(dir, "ws")
+	write(t, ws, map[string]string{"conf": "a " + declaredValue + " b", "token.txt": "\n" + shapedToken + "\n", ".snapfsignore": "*.tmp # " + declaredValue + "\n"})
+	write(t, dir, map[string]string{"log": "log " + declaredValue + " " + declaredValue, "bin": "\x00\x01" + declaredValue, "leak": shapedToken})
+	opt := SaveOptions{
+		Workspace: ws, Thread: "t", Secrets: declaredSet(t, declaredValue), Compression: local.Off,
+		Message: "with " + declaredValue, Labels: map[string]string{"k": "v" + declaredValue},
+		Conversation: strings.NewReader(`[{"role":"user","content":"x ` + declaredValue + ` y"}, "` + shapedToken + `"]`),
+		Artifacts:    []ArtifactFile{{Path: filepath.Join(dir, "log")}, {Path: filepath.Join(dir, "bin")}, {Path: filepath.Join(dir, "leak"), Name: "leaks"}},
+	}
+	res, err := s.Save(t.Context(), opt)
+	require.NoError(t, err)
+	require.Equal(t, 1, res.Secret)
+	require.Equal(t, []string{`artifact bin: a declared secret stands in it, and it is not text`}, res.LeftForSecrets)
+	cp, err := s.Show(t.Context(), res.Checkpoint.ID)
+	require.NoError(t, err)
+	stars := strings.Repeat("*", len(declaredValue))
+	require.Equal(t, "with "+stars, cp.Message)
+	require.Equal(t, "v"+stars, cp.Labels["k"])
+	require.Equal(t, uint64(2), cp.Artifacts)
+	require.Equal(t, uint64(7), cp.Redactions)
+	require.Equal(t, uint64(3), cp.Findings)
+	var where []string
+	for _, d := range cp.Secrets {
+		where = append(where, fmt.Sprintf("%s %s %d %v", d.In, d.Text, d.Redacted, d.Findings))
+	}
+	require.Equal(t, []string{
+		"file .snapfsignore 1 []", "file conf 1 []", "file token.txt 0 [{2 github-token}]",
+		"artifact leaks 0 [{1 github-token}]", "artifact log 2 []", "conversation  1 [{1 github-token}]",
+		"record label k 1 []", "record message 1 []",
+	}, where)
+	require.Contains(t, cp.Policy, "set secrets warn\nredact \"variable TOKEN\"\n")
+	var conversation bytes.Buffer
+	require.NoError(t, s.Conversation(t.Context(), cp.ID, &conversation))
+	require.Equal(t, `[{"role":"user","content":"x `+stars+` y"}, "`+shapedToken+`"]`, conversation.String())
+	zeros := strings.Repeat("\x00", len(declaredValue))
+	got, err := os.ReadFile(filepath.Join(restored(t, s, cp.ID), "conf"))
+	require.NoError(t, err)
+	require.Equal(t, "a "+zeros+" b", string(got))
+	list, err := s.Artifacts(t.Context(), cp.ID)
+	require.NoError(t, err)
+	for _, a := range list {
+		var content bytes.Buffer
+		require.NoError(t, s.ReadArtifact(t.Context(), cp.ID, a.ID, &content))
+		if a.Name == "log" {
+			require.Equal(t, "log "+zeros+" "+zeros, content.String())
+		}
+	}
+	fork, err := s.Fork(t.Context(), cp.ID, ForkOptions{Thread: "fork"})
+	require.NoError(t, err)
+	require.Equal(t, uint64(7), fork.Redactions)
+
+	opt.Settings.Secrets, opt.Conversation = policy.SecretsExclude, strings.NewReader(`["`+shapedToken+`"]`)
+	res, err = s.Save(t.Context(), opt)
+	require.NoError(t, err)
+	require.Equal(t, 4, res.Secret, "a file, two artifacts and the conversation")
+	require.Len(t, res.LeftForSecrets, 3)
+	require.False(t, res.Checkpoint.Conversation)
+	require.Equal(t, uint64(1), res.Checkpoint.Files-1, "conf beside the ignore file")
+
+	require.Empty(t, filesWith(t, s.dir, declaredValue))
+	require.NotContains(t, log.String(), declaredValue)
+	require.Empty(t, faults(t, s))
+}
+
+// A text that is shown to everybody and cannot be overwritten is refused before anything
+// is written.
+func TestDeclaredSecretsInTexts(t *testing.T) {
+	s := newStore(t)
+	ws := t.TempDir()
+	write(t, ws, map[string]string{"a": "a"})
+	write(t, ws, map[string]string{"f": "f"})
+	for what, change := range map[string]func(opt *SaveOptions){
+		"thread id": func(opt *SaveOptions) { opt.Thread = "t-" + declaredValue },
+		"id":        func(opt *SaveOptions) { opt.ID = declaredValue },
+		"name":      func(opt *SaveOptions) { opt.Name = declaredValue },
+		"run id":    func(opt *SaveOptions) { opt.Run = declaredValue },
+		"label":     func(opt *SaveOptions) { opt.Labels = map[string]string{declaredValue: "x"} },
+		"policy": func(opt *SaveOptions) {
+			opt.Files.Exclude = []policy.Rule{{Pattern: "/" + declaredValue, Source: "--exclude"}}
+		},
+		"artifact's name": func(opt *SaveOptions) { opt.Artifacts = []ArtifactFile{{Path: ws + "/f", Name: declaredValue}} },
+		"artifact's media type": func(opt *SaveOptions) {
+			opt.Artifacts = []ArtifactFile{{Path: ws + "/f", MediaType: "text/" + declaredValue}}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			opt := SaveOptions{Workspace: ws, Thread: "t", Secrets: declaredSet(t, declaredValue)}
+			change(&opt)
+			_, err := s.Save(t.Context(), opt)
+			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorContains(t, err, what)
+			require.NotContains(t, err.Error()+Hint(err), declaredValue)
+			_, err = s.Resolve(t.Context(), "t@latest")
+			require.Error(t, err, "nothing was published")
+		})
+	}
+	_, _, err := s.AddArtifact(t.Context(), "t", ArtifactFile{Path: ws + "/f", Name: "x" + declaredValue}, policy.SecretsWarn, declaredSet(t, declaredValue))
+	require.ErrorIs(t, err, ErrRefused)
+	require.NotContains(t, err.Error(), declaredValue)
+	require.Empty(t, filesWith(t, s.dir, declaredValue))
+}
+
+func TestArtifactWithSecrets(t *testing.T) {
+	s := newStore(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"text": "a " + declaredValue, "binary": "\x01" + declaredValue, "leak": "x\n" + shapedToken})
+	_, found, err := s.AddArtifact(t.Context(), "t", ArtifactFile{Path: dir + "/text"}, policy.SecretsWarn, declaredSet(t, declaredValue))
+	require.NoError(t, err)
+	require.Equal(t, []FoundSecrets{{Place: InArtifact, Path: "text", Report: secrets.Report{Redacted: []secrets.Range{{Off: 2, Len: int64(len(declaredValue))}}}}}, found)
+	_, _, err = s.AddArtifact(t.Context(), "t", ArtifactFile{Path: dir + "/binary"}, policy.SecretsWarn, declaredSet(t, declaredValue))
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "not text")
+	_, found, err = s.AddArtifact(t.Context(), "t", ArtifactFile{Path: dir + "/leak"}, policy.SecretsWarn, SecretsOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []secrets.Finding{{Line: 2, Kind: "github-token"}}, found[0].Findings)
+	_, _, err = s.AddArtifact(t.Context(), "t", ArtifactFile{Path: dir + "/leak"}, policy.SecretsExclude, SecretsOptions{})
+	require.ErrorIs(t, err, ErrRefused)
+	_, _, err = s.AddArtifact(t.Context(), "t", ArtifactFile{Path: dir + "/leak"}, policy.SecretsExclude, SecretsOptions{Allowed: []policy.AllowRule{{Pattern: "leak"}}})
+	require.NoError(t, err)
+	require.Empty(t, filesWith(t, s.dir, declaredValue))
+}
+
+// A changed set of secrets has read again what it must, and only that.
+func TestSaveReadsForSecrets(t *testing.T) {
+	const hit, other, clean = "hit s3cr3t-value-12345", "other-value-678 here", "clean"
+	all := int64(len(hit) + len(other) + len(clean))
+	first := declaredSet(t, declaredValue, "other-value-678")
+	for name, tt := range map[string]struct {
+		first, second SaveOptions
+		read          int64
+	}{
+		"the same":                    {SaveOptions{Secrets: first}, SaveOptions{Secrets: declaredSet(t, "other-value-678", declaredValue)}, 0},
+		"none, and none":              {SaveOptions{}, SaveOptions{}, 0},
+		"one more":                    {SaveOptions{Secrets: declaredSet(t, declaredValue)}, SaveOptions{Secrets: first}, all},
+		"one less":                    {SaveOptions{Secrets: first}, SaveOptions{Secrets: declaredSet(t, declaredValue)}, int64(len(hit) + len(other))},
+		"none any more":               {SaveOptions{Secrets: first}, SaveOptions{}, int64(len(hit) + len(other))},
+		"another":                     {SaveOptions{Secrets: declaredSet(t, declaredValue)}, SaveOptions{Secrets: declaredSet(t, "other-value-678")}, all},
+		"looked at, and not":          {SaveOptions{}, SaveOptions{Settings: policy.Settings{Secrets: policy.SecretsOff}}, 0},
+		"not looked at, and looked":   {SaveOptions{Settings: policy.Settings{Secrets: policy.SecretsOff}}, SaveOptions{}, all},
+		"told, and left out":          {SaveOptions{}, SaveOptions{Settings: policy.Settings{Secrets: policy.SecretsExclude}}, 0},
+		"another list of the allowed": {SaveOptions{}, SaveOptions{Secrets: SecretsOptions{Allowed: []policy.AllowRule{{Pattern: "x"}}}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			ws := t.TempDir()
+			write(t, ws, map[string]string{"hit": hit, "other": other, "clean": clean})
+			time.Sleep(30 * time.Millisecond) // what was just written is not trusted
+			tt.first.Workspace, tt.first.Thread = ws, "t"
+			tt.second.Workspace, tt.second.Thread = ws, "t"
+			readBySave(t, s, tt.first)
+			require.Equal(t, tt.read, readBySave(t, s, tt.second))
+			cp, err := s.Resolve(t.Context(), "t@latest")
+			require.NoError(t, err)
+			dir := restored(t, s, cp.ID)
+			for file, want := range map[string]string{"hit": hit, "other": other, "clean": clean} {
+				for _, r := range tt.second.Secrets.Declared.Find([]byte(want)) {
+					want = want[:r.Off] + strings.Repeat("\x00", int(r.Len)) + want[r.End():]
+				}
+				got, err := os.ReadFile(filepath.Join(dir, file))
+				require.NoError(t, err)
+				require.Equal(t, want, string(got), file)
+			}
+			require.Zero(t, readBySave(t, s, tt.second), "and then nothing")
+		})
+	}
+}
+
+// Whatever is declared, whatever the files are and wherever they are cut: no declared
+// value is anywhere under the store, in a result or in the log, and all other bytes are
+// what they were.
+func TestNoDeclaredByteAnywhere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		usable := func(s string) bool {
+			_, err := secrets.NewSet([]secrets.Value{{Bytes: []byte(s)}})
+			return err == nil
+		}
+		values := rapid.SliceOfN(rapid.OneOf(
+			rapid.StringN(8, 30, 120), rapid.StringMatching(`[ab]{8,10}`), rapid.StringMatching(`[A-Za-z0-9+/=]{8,60}`),
+			rapid.Map(rapid.SliceOfN(rapid.ByteRange(1, 255), 8, 40), func(b []byte) string { return string(b) }),
+		).Filter(usable), 1, 4).Draw(t, "values")
+		// What the store writes of its own accord is no secret.
+		for _, v := range values {
+			if strings.Contains("ready manual default per-file", v) {
+				t.Skip("a word of the store")
+			}
+		}
+		dir, err := os.MkdirTemp("", "secrets")
+		require.NoError(t, err)
+		defer os.RemoveAll(dir)
+		ws := filepath.Join(dir, "ws")
+		require.NoError(t, os.Mkdir(ws, 0o755))
+		content := map[string]string{}
+		part := rapid.OneOf(rapid.SampledFrom(values), rapid.StringN(0, 10, 40), rapid.SampledFrom([]string{
+			strings.Repeat(".", 5000), strings.Repeat("0123456789abcdef", 9000), strings.Repeat("x", cas.ChunkedSize-7), strings.Repeat("\x00", 8192), "\n"}))
+		for i := range rapid.IntRange(1, 5).Draw(t, "files") {
+			name := fmt.Sprintf("f%d", i)
+			if rapid.IntRange(0, 9).Draw(t, "in a name") == 0 {
+				if v := rapid.SampledFrom(values).Draw(t, "name"); !strings.Contains(v, "/") && len(v) < 100 {
+					name += v
+				}
+			}
+			content[name] = strings.Join(rapid.SliceOfN(part, 0, 8).Draw(t, "parts"), "")
+			require.NoError(t, os.WriteFile(filepath.Join(ws, name), []byte(content[name]), 0o644))
+		}
+		doc, err := json.Marshal([]string{strings.Join(rapid.SliceOfN(part, 0, 3).Draw(t, "message"), "")})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "artifact"), []byte(strings.Join(rapid.SliceOfN(part, 0, 3).Draw(t, "artifact"), "")), 0o600))
+
+		var log bytes.Buffer
+		s, err := Open(t.Context(), filepath.Join(dir, "store"), Options{Create: true, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		require.NoError(t, err)
+		defer s.Close()
+		opt := SaveOptions{
+			Workspace: ws, Thread: "t", Files: policy.FilesOptions{NoDefaults: true}, Secrets: declaredSet(t, values...), Compression: local.Off,
+			Conversation: bytes.NewReader(doc), Artifacts: []ArtifactFile{{Path: filepath.Join(dir, "artifact")}},
+		}
+		res, err := s.Save(t.Context(), opt)
+		require.NoError(t, err)
+		cp, err := s.Show(t.Context(), res.Checkpoint.ID)
+		require.NoError(t, err)
+		shown, err := json.Marshal([]any{res, cp})
+		require.NoError(t, err)
+		out := filepath.Join(dir, "out")
+		_, err = s.Restore(t.Context(), cp.ID, RestoreOptions{Dir: out})
+		require.NoError(t, err)
+		left := map[string]bool{}
+		for _, o := range cp.Omissions {
+			left[o.Raw()] = true
+		}
+		for name, want := range content {
+			masked := opt.Secrets.Declared.Mask(name)
+			got, err := os.ReadFile(filepath.Join(out, name))
+			if left[masked] {
+				require.Error(t, err)
+				require.True(t, masked != name || secrets.Binary([]byte(want)), "only what cannot be overwritten is left out")
+				continue
+			}
+			require.NoError(t, err)
+			require.Len(t, got, len(want))
+			expect := []byte(want)
+			for _, r := range opt.Secrets.Declared.Find(expect) {
+				clear(expect[r.Off:r.End()])
+			}
+			require.True(t, bytes.Equal(expect, got), name)
+		}
+		require.NoError(t, s.Close())
+		for _, v := range values {
+			require.Empty(t, filesWith(t, filepath.Join(dir, "store"), v), "%q", v)
+			require.NotContains(t, string(shown), v)
+			require.NotContains(t, log.String(), v)
+		}
+	})
+}
