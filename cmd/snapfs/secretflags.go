@@ -16,7 +16,7 @@ import (
 
 // The flags about secrets.
 var (
-	redactEnvFlag  = &cli.StringSliceFlag{KeepSpace: true, Name: "redact-env", Usage: "the value of the variable `VAR` is a secret: none of its bytes is stored (may be repeated)"}
+	redactEnvFlag  = &cli.StringSliceFlag{KeepSpace: true, Name: "redact-env", Usage: "what the variable `VAR` has is a secret: none of its bytes is stored (may be repeated)"}
 	redactFileFlag = &cli.StringSliceFlag{KeepSpace: true, Name: "redact-file", Usage: "each line of `FILE` is a secret: none of its bytes is stored (may be repeated)"}
 	secretsFlag    = &cli.StringFlag{Name: "secrets", Value: string(policy.SecretsWarn), Usage: "`WHAT` becomes of a file with what looks like a key or a token: warn, exclude or off"}
 )

@@ -62,10 +62,10 @@ func decodeYAML(data io.Reader, into any) error {
 // null is as if it were not there. path is the value's key.
 func checkYAML(node *yaml.Node, t reflect.Type, path string) error {
 	want, kind := "one value", yaml.ScalarNode
-	switch t.Kind() {
-	case reflect.Struct:
+	switch {
+	case isMapping(t):
 		want, kind = "keys and values", yaml.MappingNode
-	case reflect.Slice:
+	case t.Kind() == reflect.Slice:
 		want, kind = "a list", yaml.SequenceNode
 	}
 	if node.ShortTag() == "!!null" {
@@ -86,6 +86,12 @@ func checkYAML(node *yaml.Node, t reflect.Type, path string) error {
 	switch kind {
 	case yaml.SequenceNode:
 		for _, n := range node.Content {
+			if isMapping(t.Elem()) && n.ShortTag() != "!!null" {
+				if err := checkYAML(n, t.Elem(), path); err != nil {
+					return err
+				}
+				continue
+			}
 			if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 				return fmt.Errorf("line %d: %s: want one value each", n.Line, path)
 			}
@@ -94,6 +100,11 @@ func checkYAML(node *yaml.Node, t reflect.Type, path string) error {
 		return checkKeys(node, t, path)
 	}
 	return nil
+}
+
+// isMapping reports whether a struct is for keys and values, and reads none of its own.
+func isMapping(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]())
 }
 
 // checkKeys compares a mapping's keys with the fields of a struct.

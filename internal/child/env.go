@@ -13,8 +13,6 @@ import (
 var (
 	kept     = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "NO_COLOR", "TERM"}
 	prefixes = []string{"LC_", "XDG_", "SNAPFS_", "GO"}
-	// never are variables that hold secrets by their purpose.
-	never = []string{"SNAPFS_TOKEN"}
 )
 
 // Env returns the environment for a child, and then more variables, as NAME=VALUE.
@@ -23,7 +21,7 @@ func Env(more ...string) []string {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-		if !slices.Contains(never, name) && (slices.Contains(kept, name) || slices.ContainsFunc(prefixes, begins)) {
+		if !strings.Contains(name, "TOKEN") && (slices.Contains(kept, name) || slices.ContainsFunc(prefixes, begins)) {
 			env = append(env, v)
 		}
 	}
