@@ -54,7 +54,11 @@ func (w *writer) file(t *target, path string, e *tree.Entry) (err error) {
 	if err != nil {
 		return w.at(path, cas.NoSpace(err))
 	}
-	return w.setFileMeta(fd, path, e, exact)
+	there := -1
+	if kept {
+		there = fd
+	}
+	return errors.Join(w.written(there, path, e), w.setFileMeta(fd, path, e, exact))
 }
 
 // setFileMeta sets owner, attributes, mode and time of an open file. exact says that it

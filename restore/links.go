@@ -147,9 +147,14 @@ func (w *writer) link(root *target, l further) error {
 	if w.left != nil && errors.Is(err, unix.EEXIST) {
 		err = w.relink(from, to, l)
 	}
-	if unable(to, err) || oneOf(err, unix.EPERM, unix.EMLINK) {
+	switch {
+	case unable(to, err) || oneOf(err, unix.EPERM, unix.EMLINK):
 		w.incomplete(l.path, fmt.Errorf("a copy of %s instead of a hard link: the file system has none", tree.Quote(l.first)))
 		err = w.copyOf(to, l)
+	case errors.Is(err, errFilled):
+		err = w.copyOf(to, l) // which keeps it
+	case err == nil:
+		err = w.linked(to, path.Base(l.path), l.path, &l.entry)
 	}
 	if err != nil {
 		return err
@@ -160,7 +165,11 @@ func (w *writer) link(root *target, l further) error {
 	return nil
 }
 
-// relink makes a link where an earlier restore left a file, unless that is the link.
+// errFilled: a name of a hard link is a file of its own in which secrets were put back.
+var errFilled = errors.New("secrets were put back")
+
+// relink makes a link where an earlier restore left a file, unless that is the link. It
+// fails with [errFilled] where that must stay.
 func (w *writer) relink(from, to int, l further) error {
 	first, name := path.Base(l.first), path.Base(l.path)
 	var want, is unix.Stat_t
@@ -169,6 +178,11 @@ func (w *writer) relink(from, to int, l further) error {
 	}
 	if want.Dev == is.Dev && want.Ino == is.Ino {
 		return nil
+	}
+	if filled, err := w.filled(to, l.path, &l.entry); err != nil {
+		return err
+	} else if filled {
+		return errFilled
 	}
 	if err := w.remove(&target{fd: to}, &l.entry); err != nil {
 		return err

@@ -48,7 +48,7 @@ type item struct {
 	listed bool // by the live directory
 	saved  *tree.Entry
 	st     *unix.Stat_t // nil: nothing is there
-	same   bool         // a file with the saved content
+	is     likeness     // of a file with the saved content
 	look   *look        // into a directory of both
 	meta   string       // what metadata differs
 	err    error
@@ -269,7 +269,7 @@ func (l *look) compareFile(it *item) error {
 	}
 	st.Mode = it.st.Mode // as it was before it was opened
 	it.st = &st
-	if it.same, it.err = p.hashes(fd, it.saved); it.err == nil && it.same {
+	if it.is, it.err = p.writer.compare(fd, l.path+it.name, it.saved); it.err == nil && it.is != unlike {
 		it.meta, it.err = p.metaDiffers(fd, &st, it.saved)
 	}
 	return nil

@@ -43,7 +43,9 @@ func (e *PartialError) Unwrap() error { return e.Err }
 func (w *writer) merge(root *target, l *lock, m marker, src Source, dir string, p *planner) (res Result, err error) {
 	plan := p.todo
 	if l == nil && plan == nil {
-		return p.counts, nil
+		res := p.counts
+		res.name(&p.already)
+		return res, nil
 	}
 	shown := tree.Quote(dir)
 	kept := p.opt.Files.Restricted() // the target's own metadata
@@ -113,6 +115,7 @@ func (w *writer) merge(root *target, l *lock, m marker, src Source, dir string, 
 	res.Replaced -= w.stayed
 	res.Kept += w.stayed
 	res.Files, res.Dirs, res.Bytes, res.Incomplete = w.result.Files, w.result.Dirs, w.result.Bytes, w.result.Incomplete
+	res.name(&w.zeroed, &p.already)
 	return res, nil
 }
 

@@ -43,6 +43,8 @@ type Change struct {
 	// Why says what differs, of what kind something else is, or what excludes or
 	// protects the entry; empty of one that is created or deleted.
 	Why string
+	// Redacted: it is created or replaced by a file with zero bytes in place of secrets.
+	Redacted bool
 }
 
 // A Coverage says what of a live directory a checkpoint speaks about: that it does not

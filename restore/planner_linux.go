@@ -27,6 +27,10 @@ type planner struct {
 	todo   *planDir // in the live target; nil: nothing
 	list   []Change // only if somebody wants it
 
+	resumed bool       // what is there may be an earlier one's of this restore
+	made    firstPaths // files with zero bytes in place of secrets: those to be made
+	already firstPaths // and those that an earlier one has made
+
 	files    map[[2]uint64]string // by device and inode number: files with several names that stay
 	linked   map[int]bool         // groups of hard links that are one file with exactly those names
 	inTheWay []Problem
@@ -45,9 +49,9 @@ type coverage struct {
 }
 
 // plan compares what is in root, which is nil when nothing is there, with the source.
-func (w *writer) plan(root *target, src Source, opt Options) (*planner, error) {
+func (w *writer) plan(root *target, src Source, resumed bool, opt Options) (*planner, error) {
 	p := &planner{
-		writer: w, opt: opt, root: root, files: map[[2]uint64]string{},
+		writer: w, opt: opt, root: root, resumed: resumed, files: map[[2]uint64]string{},
 	}
 	if root == nil {
 		_, err := p.missingIn("", src.Root, opt.Files.Root())
@@ -77,7 +81,9 @@ func (p *planner) result() Result {
 	if p == nil {
 		return Result{}
 	}
-	return p.counts
+	res := p.counts
+	res.name(&p.made, &p.already)
+	return res
 }
 
 // refusal is why the plan must not be carried out; nil: it may.
@@ -220,7 +226,7 @@ func (p *planner) entry(fd int, d *planDir, path string, it *item, do policy.Sco
 		p.right(fd, d, at, it, linkDiffers(p.owners, it.st, e))
 		return nil
 	}
-	if !it.same {
+	if it.is == unlike {
 		p.replaces(fd, d, at, it, "its content")
 		return nil
 	}
@@ -233,8 +239,20 @@ func (p *planner) replaces(fd int, d *planDir, at string, it *item, why string) 
 	if no := p.untouchable(fd, it.name, it.st); no != "" {
 		p.foreign = append(p.foreign, Problem{Path: strings.Clone(at), Err: errors.New(no)})
 	}
-	p.note(Replace, at, why)
+	p.lacks(p.note(Replace, at, why), at, it.saved)
 	p.makes(d, it.saved, taken)
+}
+
+// lacks notes of a file that is to be made, the change i of the list, that it has zero
+// bytes in place of secrets, if it has.
+func (p *planner) lacks(i int, at string, e *tree.Entry) {
+	if e.Flags&tree.Redacted == 0 {
+		return
+	}
+	p.made.add(at)
+	if i >= 0 {
+		p.list[i].Redacted = true
+	}
 }
 
 // right plans an entry whose content is the saved one.
@@ -254,6 +272,13 @@ func (p *planner) right(fd int, d *planDir, at string, it *item, differs string)
 	default:
 		p.files[inode] = strings.Clone(at)
 	}
+	if it.is == alike {
+		p.rightButSecrets(d, at, it, differs, why)
+		return
+	}
+	if why == "" && p.resumed && e.Flags&tree.Redacted != 0 {
+		p.already.add(at)
+	}
 	if why == "" { // it is done, but for metadata
 		p.meter.Add(1, int64(e.Size))
 	}
@@ -261,12 +286,30 @@ func (p *planner) right(fd int, d *planDir, at string, it *item, differs string)
 	case why != "":
 		p.replaces(fd, d, at, it, why)
 	case differs != "":
-		p.metas++
-		p.note(Replace, at, "its "+differs)
-		d.meta[strings.Clone(e.Name)] = &planMeta{entry: clone(e), dev: it.st.Dev, ino: it.st.Ino, time: differs == differentTime}
+		p.changes(d, at, it, differs, "its "+differs)
 	default:
 		p.note(Keep, at, "")
 	}
+}
+
+// changes plans that the metadata of an entry become the saved one.
+func (p *planner) changes(d *planDir, at string, it *item, differs, why string) {
+	p.metas++
+	p.note(Replace, at, why)
+	e := it.saved
+	d.meta[strings.Clone(e.Name)] = &planMeta{entry: clone(e), dev: it.st.Dev, ino: it.st.Ino, time: differs == differentTime}
+}
+
+// rightButSecrets plans a file that differs only where secrets were: its content stays,
+// whatever else there is. It keeps its metadata where other names of it would get another
+// one, and that is why another file would be made anew.
+func (p *planner) rightButSecrets(d *planDir, at string, it *item, differs, anew string) {
+	p.meter.Add(1, int64(it.saved.Size))
+	if differs == "" || anew != "" && it.st.Nlink > 1 {
+		p.note(Keep, at, onlySecrets)
+		return
+	}
+	p.changes(d, at, it, differs, "its "+differs+"; its content "+onlySecrets)
 }
 
 // makes notes that an entry is to be made anew.
@@ -345,7 +388,7 @@ func excludedBy(r policy.Rule) string { return "excluded by " + r.Pattern + " ("
 func (p *planner) missing(at string, e *tree.Entry, do policy.Scope, keep bool) (made bool, err error) {
 	place := len(p.list)
 	if keep {
-		p.note(Create, at, "")
+		p.lacks(p.note(Create, at, ""), at, e)
 	}
 	if e.Kind != tree.Dir {
 		return keep, nil

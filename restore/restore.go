@@ -23,11 +23,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/secrets"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -43,6 +45,10 @@ type Source struct {
 	Root  cas.Hash   // root directory object
 	Stat  tree.Entry // the root directory's own metadata
 	Links cas.Blob   // hard link groups; zero: none
+	// Redacted returns, by path, where values were overwritten in the files with the flag
+	// [tree.Redacted]: by ascending offset, none overlapping another. It is called when a
+	// live file is compared with such a one. Nil, and a path that is not there: nowhere.
+	Redacted func() (map[string][]secrets.Range, error)
 }
 
 // Options of [Tree].
@@ -85,6 +91,10 @@ type Result struct {
 	Created, Replaced, Deleted, Kept int64
 	Skipped                          int64 // that an exclude left out, without what lies below them
 	Incomplete                       []Problem
+	// Redacted are the files that have zero bytes in place of secrets now and did not have
+	// them before, in order, the first 10,000 of RedactedFiles.
+	Redacted      []string
+	RedactedFiles int64
 }
 
 // of is the count for an operation.
@@ -151,8 +161,11 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	// More workers than processors: creating a file waits for the disk.
 	w := newWriter(ctx, cancel, store, r, links, 2*runtime.GOMAXPROCS(0))
 	w.onStep, w.owners = opt.step, newOwners(src, opt)
+	if src.Redacted != nil {
+		w.redacted = sync.OnceValues(src.Redacted)
+	}
 	all := within{scope: opt.Files.Root()}
-	p, err := w.planned(root, live, src, dir, opt)
+	p, err := w.planned(root, live, l != nil, src, dir, opt)
 	if err != nil {
 		return p.result(), err
 	}
@@ -166,7 +179,7 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 	}
 	switch {
 	case opt.DryRun:
-		return p.counts, nil
+		return p.result(), nil
 	case live:
 		return w.merge(root, l, m, src, dir, p)
 	}
@@ -176,19 +189,22 @@ func Tree(ctx context.Context, store cas.Store, r *tree.Reader, src Source, dir 
 		res, err = w.staged(m, src, dir, opt)
 	}
 	res.Created = res.Files + res.Dirs
+	if err == nil {
+		res.name(&w.zeroed)
+	}
 	return res, err
 }
 
 // planned makes the plan of a restore that needs one, shows it to who asked, and fails
 // when it must not be carried out. Other restores have none.
-func (w *writer) planned(root *target, live bool, src Source, dir string, opt Options) (*planner, error) {
+func (w *writer) planned(root *target, live, resumed bool, src Source, dir string, opt Options) (*planner, error) {
 	if !live && !opt.DryRun && !opt.Strict && opt.Plan == nil {
 		return nil, nil
 	}
 	if !live {
 		root = nil // it is empty
 	}
-	p, err := w.plan(root, src, opt)
+	p, err := w.plan(root, src, resumed, opt)
 	if err != nil {
 		return nil, err
 	}

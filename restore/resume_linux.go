@@ -8,15 +8,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/tree"
 )
 
 // whole tells whether a file that is there looks as one does whose content was
 // written to its end: its time is set after that.
 func (w *writer) whole(fd int, path string, st *unix.Stat_t, e *tree.Entry) bool {
+	return w.ours(fd, path, st, e) && st.Mtim.Sec == e.MtimeSec && st.Mtim.Nsec == int64(e.MtimeNsec)
+}
+
+// ours tells whether a file that is there can be one that an earlier restore made, as
+// long as the saved one.
+func (w *writer) ours(fd int, path string, st *unix.Stat_t, e *tree.Entry) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFREG && w.owners.made(fd, st, e) && st.Size == int64(e.Size) &&
-		st.Mtim.Sec == e.MtimeSec && st.Mtim.Nsec == int64(e.MtimeNsec) &&
 		int(st.Nlink) <= w.links.names(path) // another name may be anybody's
 }
 
@@ -30,9 +34,9 @@ func (w *writer) keep(t *target, path string, e *tree.Entry) (fd int, err error)
 	}
 	if err == nil {
 		var st unix.Stat_t
-		if err = unix.Fstat(fd, &st); err == nil && w.whole(fd, path, &st, e) {
-			var same bool
-			if same, err = w.holds(fd, e); same {
+		if err = unix.Fstat(fd, &st); err == nil {
+			var right bool
+			if right, err = w.holds(fd, path, &st, e); right {
 				return fd, nil
 			}
 		}
@@ -62,41 +66,23 @@ func (w *writer) remove(t *target, e *tree.Entry) error {
 	return unix.Unlinkat(t.fd, e.Name, 0)
 }
 
-// holds tells whether a file that looks complete is. Within one boot of the machine
+// holds tells whether a file is there to its end. Within one boot of the machine
 // the kernel has every byte that was written before the time was set. After another
-// one, or when the saved time may be that of writing itself, its content is compared.
-func (w *writer) holds(fd int, e *tree.Entry) (bool, error) {
+// one, or when the saved time may be that of writing itself, its content is compared, and
+// so is that of a file with another time in which secrets may have been put back.
+func (w *writer) holds(fd int, path string, st *unix.Stat_t, e *tree.Entry) (bool, error) {
+	if !w.whole(fd, path, st, e) {
+		if e.Flags&tree.Redacted == 0 || !w.ours(fd, path, st, e) {
+			return false, nil
+		}
+		is, err := w.compare(fd, path, e)
+		return is == alike, err
+	}
 	if b := w.left.begun; w.left.boot && (e.MtimeSec < b.Sec || e.MtimeSec == b.Sec && int64(e.MtimeNsec) < b.Nsec) {
 		return true, nil
 	}
-	return w.hashes(fd, e)
-}
-
-// hashes tells whether an open file has the saved content, by the hashes of its pieces:
-// what the store has is not read, but for a long file's list of chunks.
-func (w *writer) hashes(fd int, e *tree.Entry) (bool, error) {
-	chunks, err := cas.Chunks(w.ctx, w.store, cas.Files, cas.Blob{Hash: e.Hash, Size: int64(e.Size)})
-	if err != nil {
-		return false, err
-	}
-	buf := w.bufs.Get().(*[]byte)
-	defer w.bufs.Put(buf)
-	for _, c := range chunks {
-		if c.Zeros() {
-			// A run may be longer than memory.
-			for off := c.Off; off < c.Off+c.Len; off += cas.MaxChunk {
-				n := min(cas.MaxChunk, c.Off+c.Len-off)
-				if !readAt(fd, buf, n, off) || len(bytes.TrimLeft(*buf, "\x00")) > 0 {
-					return false, w.ctx.Err()
-				}
-			}
-			continue
-		}
-		if !readAt(fd, buf, c.Len, c.Off) || cas.Data.Sum(*buf) != c.Hash {
-			return false, w.ctx.Err()
-		}
-	}
-	return true, nil
+	is, err := w.compare(fd, path, e)
+	return is != unlike, err
 }
 
 // readAt fills buf with n bytes of a file. What cannot be read does not count as

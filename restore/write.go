@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/internal/tasks"
+	"github.com/snapfs/snapfs/secrets"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -41,6 +42,8 @@ type writer struct {
 	meter   *progress.Meter
 	onStep  func() // of tests; nil: nothing
 	left    *left  // what a killed restore left; nil: this one began with nothing
+	// redacted tells, by path, where values were overwritten; nil: nobody knows.
+	redacted func() (map[string][]secrets.Range, error)
 
 	mu      sync.Mutex
 	result  Result
@@ -49,6 +52,7 @@ type writer struct {
 	further []further             // names to link once their files are there
 	unmade  int64                 // entries that the file system cannot hold, with what is in them
 	stayed  int64                 // of these, where something else is left
+	zeroed  firstPaths            // files with zero bytes in place of secrets
 }
 
 // A task is a directory to be restored, or some files of one.

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/restore"
+	"github.com/snapfs/snapfs/secrets"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -92,7 +93,11 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 	}
 	defer beside.discard()
 	progress.From(ctx).Expect(int64(rec.Totals.Files), int64(rec.Totals.Bytes))
-	res, err := restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, source(rec), dir, ropt)
+	src := source(rec)
+	if rec.Totals.Redacted > 0 {
+		src.Redacted = func() (map[string][]secrets.Range, error) { return s.overwritten(ctx, rec) }
+	}
+	res, err := restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, src, dir, ropt)
 	if err != nil {
 		return RestoreResult{Checkpoint: cp, Result: res}, fmt.Errorf("checkpoint %s: %w", cp.ID, restoreHint(err, cp, opt))
 	}

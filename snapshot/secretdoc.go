@@ -6,6 +6,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/secrets"
 )
 
 // SecretDoc is what was found of secrets in one place of a checkpoint.
@@ -36,6 +37,21 @@ func (s *Store) secrets(ctx context.Context, rec index.Record) ([]FoundSecrets, 
 		return nil, nil
 	}
 	return decodeSecrets(data)
+}
+
+// overwritten tells, by path, where values were overwritten in a checkpoint's files.
+func (s *Store) overwritten(ctx context.Context, rec index.Record) (map[string][]secrets.Range, error) {
+	list, err := s.secrets(ctx, rec)
+	if err != nil {
+		return nil, fmt.Errorf("where secrets were overwritten: %w", err)
+	}
+	ranges := map[string][]secrets.Range{}
+	for _, f := range list {
+		if f.Place == InFile && len(f.Redacted) > 0 {
+			ranges[f.Path] = f.Redacted
+		}
+	}
+	return ranges, nil
 }
 
 // secretDocs makes the users' form of a list of secrets.

@@ -101,6 +101,7 @@ type restoreCounts struct {
 	Replaced   int64            `json:"replaced"`
 	Deleted    int64            `json:"deleted"`
 	Kept       int64            `json:"kept"`
+	Redacted   int64            `json:"redacted"` // files with zero bytes in place of secrets
 	Incomplete []incompleteItem `json:"incomplete,omitempty"`
 }
 
@@ -136,6 +137,7 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 	counts := restoreCounts{
 		Checkpoint: res.Checkpoint.ID, Files: res.Files, Dirs: res.Dirs, Bytes: res.Bytes, Skipped: res.Skipped,
 		Created: res.Created, Replaced: res.Replaced, Deleted: res.Deleted, Kept: res.Kept,
+		Redacted: res.RedactedFiles,
 	}
 	changed := ""
 	if opt.Mode != restore.New && res.Created+res.Replaced+res.Deleted+res.Kept > 0 {
@@ -148,6 +150,7 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 	if res.Skipped > 0 {
 		summary(c, "skipped: %s", plural(res.Skipped, "excluded entry", "excluded entries"))
 	}
+	reportRedacted(res.Result)
 	reportIncomplete(res.Incomplete)
 	for _, p := range res.Incomplete {
 		counts.Incomplete = append(counts.Incomplete, incompleteItem{Path: snapshot.NewPath(p.Path), Error: p.Err.Error()})
@@ -161,6 +164,25 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 		return exit(exitIncomplete)
 	}
 	return nil
+}
+
+// reportRedacted warns of files that lack the secrets that they had.
+func reportRedacted(res restore.Result) {
+	if res.RedactedFiles == 0 {
+		return
+	}
+	const few = 10
+	have := "has"
+	if res.RedactedFiles > 1 {
+		have = "have"
+	}
+	fmt.Fprintf(os.Stderr, "warning: %s %s zero bytes where declared secrets were; put those back before they are used:\n", plural(res.RedactedFiles, "file", "files"), have)
+	for _, path := range res.Redacted[:min(few, len(res.Redacted))] {
+		fmt.Fprintf(os.Stderr, "  %s\n", quote(path))
+	}
+	if more := res.RedactedFiles - few; more > 0 {
+		fmt.Fprintf(os.Stderr, "  and %d more, which snapfs show lists\n", more)
+	}
 }
 
 // reportIncomplete lists what could not be made as it was saved. A file system that

@@ -22,13 +22,15 @@ type restoreDoc struct {
 	Delete     int64         `json:"delete"`
 	Keep       int64         `json:"keep"`
 	Skip       int64         `json:"skip"`
+	Redacted   int64         `json:"redacted"` // of those that are created or replaced, files with zero bytes in place of secrets
 	Changes    []restoreStep `json:"changes"`
 }
 
 type restoreStep struct {
 	Op restore.Op `json:"op"`
 	snapshot.Path
-	Why string `json:"why,omitempty"`
+	Why      string `json:"why,omitempty"`
+	Redacted bool   `json:"redacted,omitempty"`
 }
 
 // printRestorePlan prints what a restore would do.
@@ -37,10 +39,11 @@ func printRestorePlan(c *cli.Context, res snapshot.RestoreResult, plan []restore
 	if c.Bool("json") {
 		doc := restoreDoc{
 			Checkpoint: res.Checkpoint.ID, Create: res.Created, Replace: res.Replaced, Delete: res.Deleted, Keep: res.Kept, Skip: res.Skipped,
-			Changes: make([]restoreStep, len(plan)),
+			Redacted: res.RedactedFiles,
+			Changes:  make([]restoreStep, len(plan)),
 		}
 		for i, p := range plan {
-			doc.Changes[i] = restoreStep{Op: p.Op, Path: snapshot.NewPath(p.Path), Why: p.Why}
+			doc.Changes[i] = restoreStep{Op: p.Op, Path: snapshot.NewPath(p.Path), Why: p.Why, Redacted: p.Redacted}
 		}
 		return printJSON(doc)
 	}
@@ -52,6 +55,9 @@ func printRestorePlan(c *cli.Context, res snapshot.RestoreResult, plan []restore
 			why := ""
 			if p.Why != "" {
 				why = " (" + inLine(p.Why) + ")"
+			}
+			if p.Redacted {
+				why += " with zero bytes where secrets were"
 			}
 			if _, err := fmt.Fprintf(w, "%s %s%s\n", p.Op, quote(p.Path), why); err != nil {
 				return err
