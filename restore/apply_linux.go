@@ -174,22 +174,33 @@ func (w *writer) setMeta(dir int, path string, p *planMeta) error {
 		return w.others(path, err)
 	}
 	fd, err := openFile(dir, e.Name)
+	back := func() {}
+	if errors.Is(err, unix.EACCES) { // its mode keeps the caller out
+		fd, back, err = letRead(dir, e.Name)
+	}
 	if err != nil {
 		return w.at(path, err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	err = unix.Fstat(fd, &st)
+	if err == nil && (st.Dev != p.dev || st.Ino != p.ino) {
+		err = errReplaced
+	}
+	switch {
+	case err != nil:
+		back()
 		return w.at(path, err)
-	}
-	if st.Dev != p.dev || st.Ino != p.ino {
-		return w.at(path, errReplaced)
-	}
-	if p.time {
+	case p.time:
 		w.step()
-		return w.others(path, w.setTime(fd, "", path, e))
+		err = w.setTime(fd, "", path, e)
+		back()
+	default:
+		if err = w.resetFile(fd, path, e); err != nil {
+			back()
+		}
 	}
-	return w.others(path, w.resetFile(fd, path, e))
+	return w.others(path, err)
 }
 
 // resetFile gives an open file the saved metadata and no other attributes.
