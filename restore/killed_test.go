@@ -133,7 +133,7 @@ func portrait(t *testing.T, top string) map[string]seen {
 const (
 	childTarget = "SNAPFS_TEST_TARGET"
 	childStep   = "SNAPFS_TEST_STEP" // before which it is killed
-	childMode   = "SNAPFS_TEST_MODE" // "mirror", or nothing
+	childMode   = "SNAPFS_TEST_MODE" // "mirror", "secrets" for one of secretive, or nothing
 )
 
 // TestKilledChild is the other process of the tests below.
@@ -150,6 +150,9 @@ func TestKilledChild(t *testing.T) {
 	mode := New
 	if os.Getenv(childMode) != "" {
 		mode = Mirror
+	}
+	if os.Getenv(childMode) == "secrets" {
+		src = secretive(t, m)
 	}
 	_, err = Tree(t.Context(), m, tree.NewReader(m, 1<<20), src, target, Options{Mode: mode, step: func() {
 		if int(steps.Add(1)) == kill {
