@@ -56,7 +56,7 @@ func (s *Store) overwritten(ctx context.Context, rec index.Record) (map[string][
 
 // secretDocs makes the users' form of a list of secrets.
 func secretDocs(list []FoundSecrets) []SecretDoc {
-	docs := make([]SecretDoc, 0, len(list))
+	var docs []SecretDoc
 	for _, f := range list {
 		doc := SecretDoc{In: f.Place.String(), Path: NewPath(f.Path), Redacted: uint64(len(f.Redacted)), MoreFindings: f.More}
 		for _, r := range f.Redacted {
@@ -78,7 +78,7 @@ const (
 
 // fewSecrets cuts a list to what a description has.
 func fewSecrets(list []SecretDoc) []SecretDoc {
-	few := make([]SecretDoc, 0, min(len(list), describedSecrets))
+	var few []SecretDoc
 	left := describedDetails
 	for _, doc := range list[:min(len(list), describedSecrets)] {
 		if len(doc.Ranges) > left {

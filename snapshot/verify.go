@@ -106,6 +106,7 @@ type verifier struct {
 	parts   map[part]error // of records, that were looked at
 	lists   map[index.Blob]struct{}
 	links   linkList // of the checkpoint before
+	files   redactedFiles
 }
 
 func newVerifier(ctx context.Context, s *Store, opt VerifyOptions, report func(string) error) *verifier {

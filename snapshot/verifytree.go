@@ -88,6 +88,9 @@ func (v *verifier) follow(cp Checkpoint, bad func(what string, err error) error)
 			return err
 		}
 	}
+	if err := v.redacted(rec, checked.Known, checked.Sound, bad); err != nil {
+		return err
+	}
 	return v.hardLinks(rec, checked.Sound, bad)
 }
 
@@ -223,16 +226,12 @@ func (v *verifier) hardLinks(rec index.Record, sound bool, bad func(string, erro
 	ask := l.groups
 	if sound && !l.root.IsZero() {
 		ask = nil
-		touched, changes := map[int]bool{}, 0
-		err := tree.Diff(v.ctx, v.s.trees, l.root, rec.Root.Tree, tree.DiffOptions{Owner: true}, func(c tree.Change) error {
-			if changes++; changes > comparedChanges {
-				return errLong
-			}
-			if i, ok := l.of[c.Path]; ok && !touched[i] {
+		touched := map[int]bool{}
+		err := v.differing(l.root, rec.Root.Tree, func(path string) {
+			if i, ok := l.of[path]; ok && !touched[i] {
 				touched[i] = true
 				ask = append(ask, l.groups[i])
 			}
-			return nil
 		})
 		switch {
 		case errors.Is(err, errLong):

@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
+	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapfs/snapfs/restore"
@@ -150,7 +152,7 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 	if res.Skipped > 0 {
 		summary(c, "skipped: %s", plural(res.Skipped, "excluded entry", "excluded entries"))
 	}
-	reportRedacted(res.Result)
+	reportRedacted(os.Stderr, res.Result)
 	reportIncomplete(res.Incomplete)
 	for _, p := range res.Incomplete {
 		counts.Incomplete = append(counts.Incomplete, incompleteItem{Path: snapshot.NewPath(p.Path), Error: p.Err.Error()})
@@ -167,7 +169,7 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 }
 
 // reportRedacted warns of files that lack the secrets that they had.
-func reportRedacted(res restore.Result) {
+func reportRedacted(w io.Writer, res restore.Result) {
 	if res.RedactedFiles == 0 {
 		return
 	}
@@ -176,12 +178,12 @@ func reportRedacted(res restore.Result) {
 	if res.RedactedFiles > 1 {
 		have = "have"
 	}
-	fmt.Fprintf(os.Stderr, "warning: %s %s zero bytes where declared secrets were; put those back before they are used:\n", plural(res.RedactedFiles, "file", "files"), have)
+	fmt.Fprintf(w, "warning: %s %s zero bytes where declared secrets were; put those back before they are used:\n", plural(res.RedactedFiles, "file", "files"), have)
 	for _, path := range res.Redacted[:min(few, len(res.Redacted))] {
-		fmt.Fprintf(os.Stderr, "  %s\n", quote(path))
+		fmt.Fprintf(w, "  %s\n", quote(path))
 	}
 	if more := res.RedactedFiles - few; more > 0 {
-		fmt.Fprintf(os.Stderr, "  and %d more, which snapfs show lists\n", more)
+		fmt.Fprintf(w, "  and %s more, which snapfs show lists\n", humanize.Comma(more))
 	}
 }
 
