@@ -43,7 +43,11 @@ func (s *Store) secrets(ctx context.Context, rec index.Record) ([]FoundSecrets, 
 func (s *Store) overwritten(ctx context.Context, rec index.Record) (map[string][]secrets.Range, error) {
 	list, err := s.secrets(ctx, rec)
 	if err != nil {
-		return nil, fmt.Errorf("where secrets were overwritten: %w", err)
+		err = fmt.Errorf("where secrets were overwritten: %w", err)
+		if isFinding(err) {
+			err = WithHint(err, "restore into a new directory, or leave the file out with --exclude: what it has there would be lost")
+		}
+		return nil, err
 	}
 	ranges := map[string][]secrets.Range{}
 	for _, f := range list {

@@ -42,6 +42,9 @@ func (v *verifier) redacted(rec index.Record, known, sound bool, bad func(string
 	}
 	right, whole := true, true // all of it; nothing is lost on the way to a file
 	ask := func(path string) error {
+		if err := v.ctx.Err(); err != nil {
+			return err
+		}
 		delete(r.saved, path)
 		e, err := v.s.trees.Find(v.ctx, rec.Root.Tree, path)
 		switch {

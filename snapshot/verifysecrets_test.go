@@ -156,6 +156,7 @@ func TestRestoreKeepsSecrets(t *testing.T) {
 	_, err = s.Restore(t.Context(), "bad", RestoreOptions{Dir: dir, Mode: restore.Overlay, Force: true})
 	require.ErrorIs(t, err, cas.ErrCorrupt)
 	require.ErrorContains(t, err, "where secrets were overwritten")
+	require.Contains(t, Hint(err), "into a new directory")
 	require.Equal(t, "changed", read(dir, "f"))
 
 	res, err := s.Restore(t.Context(), "good", RestoreOptions{Dir: dir, Mode: restore.Overlay, Force: true})
