@@ -262,6 +262,7 @@ func FuzzDecodeKnown(f *testing.F) {
 			require.Equal(t, want.ino(), r.ino())
 			require.Equal(t, want.place(), r.place())
 			_ = r.xattrs()
+			_, _ = r.secrets()
 		}
 	})
 }

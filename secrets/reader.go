@@ -238,10 +238,11 @@ func (r *Reader) fill() error {
 		}
 		r.buf = *r.own
 	}
-	// What was returned makes room.
-	copy(r.buf, r.buf[r.out:r.n])
-	r.base += int64(r.out)
-	r.n, r.clean, r.looked, r.out = r.n-r.out, r.clean-r.out, r.looked-r.out, 0
+	if r.n > len(r.buf)/2 || r.out == r.n { // what was returned makes room
+		copy(r.buf, r.buf[r.out:r.n])
+		r.base += int64(r.out)
+		r.n, r.clean, r.looked, r.out = r.n-r.out, r.clean-r.out, r.looked-r.out, 0
+	}
 	for r.n < len(r.buf) && !r.ended {
 		if r.holes != nil {
 			hole, err := r.holes.SkipHole()

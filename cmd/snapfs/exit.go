@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/restore"
+	"github.com/snapfs/snapfs/secrets"
 	"github.com/snapfs/snapfs/snapshot"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -81,6 +82,7 @@ var exitCodes = []struct {
 	{tree.ErrNotFound, exitNotFound},
 	{index.ErrInvalid, exitUsage},
 	{snapshot.ErrRefused, exitUsage},
+	{secrets.ErrUnusable, exitUsage},
 	{capture.ErrUnsavable, exitTrouble}, // whatever its entries suffer from
 	{iofs.ErrPermission, exitForbidden},
 	{unix.EROFS, exitForbidden},
