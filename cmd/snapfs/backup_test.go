@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapfs/snapfs/cas/castest"
+	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/snapshot"
 )
@@ -160,7 +161,11 @@ func (b *backup) saves(n int, stop chan struct{}) {
 				return err
 			}
 			opt := snapshot.SaveOptions{Workspace: ws, Thread: fmt.Sprint("t", n), ID: fmt.Sprintf("cp-%d-%d", n, round), Files: policy.FilesOptions{NoDefaults: true}}
-			if _, err := b.live.Save(b.t.Context(), opt); err != nil {
+			_, err = b.live.Save(b.t.Context(), opt)
+			if errors.Is(err, index.ErrStaleHead) {
+				continue // the head was deleted meanwhile
+			}
+			if err != nil {
 				return err
 			}
 			b.mu.Lock()
