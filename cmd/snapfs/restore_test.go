@@ -29,3 +29,15 @@ func TestReportRedacted(t *testing.T) {
 	reportRedacted(&out, res)
 	require.Equal(t, want+"  and 1,224 more, which snapfs show lists\n", out.String())
 }
+
+// TestPlanLine: a change is a line, whatever its path is.
+func TestPlanLine(t *testing.T) {
+	for want, c := range map[string]restore.Change{
+		"keep a (differs only where secrets were)":                   {Op: restore.Keep, Path: "a", Why: "differs only where secrets were"},
+		`create "a\nb" with zero bytes where secrets were`:           {Op: restore.Create, Path: "a\nb", Redacted: true},
+		"replace a (its content) with zero bytes where secrets were": {Op: restore.Replace, Path: "a", Why: "its content", Redacted: true},
+		"delete a": {Op: restore.Delete, Path: "a"},
+	} {
+		require.Equal(t, want, planLine(c))
+	}
+}

@@ -52,19 +52,24 @@ func printRestorePlan(c *cli.Context, res snapshot.RestoreResult, plan []restore
 	}
 	return printWhole(func(w io.Writer) error {
 		for _, p := range plan {
-			why := ""
-			if p.Why != "" {
-				why = " (" + inLine(p.Why) + ")"
-			}
-			if p.Redacted {
-				why += " with zero bytes where secrets were"
-			}
-			if _, err := fmt.Fprintf(w, "%s %s%s\n", p.Op, quote(p.Path), why); err != nil {
+			if _, err := fmt.Fprintln(w, planLine(p)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// planLine is a change as the plan of a restore shows it.
+func planLine(p restore.Change) string {
+	line := string(p.Op) + " " + quote(p.Path)
+	if p.Why != "" {
+		line += " (" + inLine(p.Why) + ")"
+	}
+	if p.Redacted {
+		line += " with zero bytes where secrets were"
+	}
+	return line
 }
 
 // parseOwner reads USER:GROUP, or USER alone for that user's own group.
