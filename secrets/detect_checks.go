@@ -71,7 +71,17 @@ func isAWSSecret(b []byte, n int) bool {
 	assigned = bytes.TrimLeft(assigned, "\\\"' \t")
 	value = b[min(len(b), n+12)-len(assigned):]
 	m, body, of := match(value, shape(exactly(&base64s, 40)), false)
-	return m > 0 && (m == len(value) || value[m] != '=') && !isPlaceholder(value[:m], body, of)
+	return m > 0 && (m == len(value) || value[m] != '=') && !isHex(body) && !isPlaceholder(value[:m], body, of)
+}
+
+// isHex reports whether all bytes are hex digits.
+func isHex(b []byte) bool {
+	for _, c := range b {
+		if !anyHex.in[c] {
+			return false
+		}
+	}
+	return true
 }
 
 // isKeyInBase64: what b begins with is a private key as text, in base64 once more.

@@ -136,26 +136,31 @@ func keyLines(b []byte, line int) int {
 	if !isKeyLine(first) {
 		return 0
 	}
-	const most = 400
+	const most = 700 // fits into ScanAhead with indentation
 	for have, want := 0, min(most, keySize(first)); ; {
 		have += n
 		line += n
 		if have >= want {
 			return line
 		}
-		line += gapLength(b[line:])
+		if line += gapLength(b[line:]); line == len(b) && have >= otherKeySize {
+			return line // b ends within a key
+		}
 		if n = base64Length(b[line:]); n == 0 {
 			return 0
 		}
 	}
 }
 
+// otherKeySize is how many bytes of base64 the shortest key has that is not DER: an
+// encrypted EC key.
+const otherKeySize = 160
+
 // keySize is how many bytes of base64 a key has at least that begins so: DER says it.
 func keySize(first []byte) int {
-	const other = 100
 	var der [3]byte
 	if _, err := base64.StdEncoding.Decode(der[:], first[:4]); err != nil || der[0] != 0x30 {
-		return other
+		return otherKeySize
 	}
 	switch size := int(der[1]); size {
 	case 0x81:
@@ -192,7 +197,7 @@ func gapLength(b []byte) int {
 		switch c := b[n]; {
 		case c == '\\' && n+1 < len(b) && bytes.IndexByte([]byte("nrt"), b[n+1]) >= 0:
 			n += 2
-		case bytes.IndexByte([]byte(" \t\r\n\\\"'`+,.#*>|;()"), c) >= 0:
+		case bytes.IndexByte([]byte(" \t\r\n\\\"'`+,#*>|;()"), c) >= 0:
 			n++
 		case c == '/' && n+1 < len(b) && b[n+1] == '/':
 			n += 2

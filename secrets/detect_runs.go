@@ -15,6 +15,8 @@ const (
 	maxLead = 128
 	window  = 8
 	stride  = minRun - window + 1
+
+	escapeMax = 4 // bytes of an escape that are of a run: the color "196m"
 )
 
 const (
@@ -97,20 +99,28 @@ func runAround(text []byte, from, at int) (first, last int) {
 		out := outside(binary.LittleEndian.Uint64(text[first-window:]))
 		first -= bits.LeadingZeros64(out) / 8
 		if out != 0 {
-			break
+			return first, runEnd(text, last)
 		}
 	}
+	for first > from && inRun.in[text[first-1]] {
+		first--
+	}
+	return first, runEnd(text, last)
+}
+
+// runEnd returns where the run ends that has last as its end at least.
+func runEnd(text []byte, last int) int {
 	for last <= len(text)-window {
 		out := outside(binary.LittleEndian.Uint64(text[last:]))
 		last += bits.TrailingZeros64(out) / 8
 		if out != 0 {
-			return first, last
+			return last
 		}
 	}
-	for last < len(text) && word.in[text[last]] {
+	for last < len(text) && inRun.in[text[last]] {
 		last++
 	}
-	return first, last
+	return last
 }
 
 // tokenAround finds the first token that begins in a run, or up to maxLead bytes before
@@ -121,7 +131,7 @@ func (s *Scanner) tokenAround(buf []byte, from, first, last int) (at, n int, kin
 		begin--
 	}
 	// Behind the first bytes of a run an escape cannot end: only dashes matter.
-	inside := min(first+3, last)
+	inside := min(first+escapeMax+1, last)
 	for at = begin; at < inside; at++ {
 		if within.in[s.before(buf, at, 1)] {
 			continue
@@ -148,7 +158,7 @@ func (s *Scanner) tokenAround(buf []byte, from, first, last int) (at, n int, kin
 }
 
 // canBegin reports whether a token can begin at an offset: not within a word, unless
-// that is the end of an escape: \n, %3D.
+// that is the end of an escape: \n, %3D, of a color.
 func (s *Scanner) canBegin(buf []byte, at int) bool {
 	last := s.before(buf, at, 1)
 	if !joined.in[last] {
@@ -157,6 +167,10 @@ func (s *Scanner) canBegin(buf []byte, at int) bool {
 	switch last {
 	case 'n', 'r', 't':
 		if s.before(buf, at, 2) == '\\' {
+			return true
+		}
+	case 'm':
+		if two, three := s.before(buf, at, 2), s.before(buf, at, 3); digits.in[two] && (digits.in[three] || three == '[' || three == ';') {
 			return true
 		}
 	}

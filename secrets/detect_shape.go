@@ -44,10 +44,12 @@ var (
 
 	// wide is what stands between the beginning of a token and its first long run.
 	wide = newClass("azAZ09", "_-+/=.:$")
+	// inRun is what [outside] takes for a run.
+	inRun = newClass("azAZ09", "_-\x7f")
 	// joined is what a token cannot stand behind: it would be the end of a longer word.
 	joined = newClass("azAZ09", "_\x7f")
 	// within is what is joined and cannot be the end of an escape.
-	within = newClass("gmopqquzGZ", "s_\x7f")
+	within = newClass("glopqquzGZ", "s_\x7f")
 )
 
 // A part is a literal, or between min and max bytes of a class.
