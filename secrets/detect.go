@@ -46,14 +46,17 @@ func (s *Scanner) Scan(buf []byte, upto int, found func(off int, f Finding) bool
 		if first == nil {
 			break
 		}
+		if next = first.at + first.n; next > upto {
+			s.skip = next - upto
+		}
+		if first.kind == "" {
+			continue
+		}
 		s.lines += int64(bytes.Count(buf[counted:first.at], newline))
 		counted = first.at
 		f := Finding{Line: s.lines + 1, Kind: first.kind}
 		if s.Binary {
 			f.Line = 0
-		}
-		if next = first.at + first.n; next > upto {
-			s.skip = next - upto
 		}
 		if !found(first.at, f) {
 			return false
@@ -65,9 +68,9 @@ func (s *Scanner) Scan(buf []byte, upto int, found func(off int, f Finding) bool
 
 // A candidate is the next finding of one way to search.
 type candidate struct {
-	at, n int // n is 0 before the first search
-	kind  string
-	done  bool // there is no further one
+	at, n int    // n is 0 before the first search
+	kind  string // "" for a placeholder
+	done  bool   // there is no further one
 }
 
 // seek finds the i-th source's first finding that begins in buf[from:upto].

@@ -30,6 +30,7 @@ func BenchmarkScanner(b *testing.B) {
 		{"minified", minifiedText(b)},
 		{"hex", []byte(strings.Repeat("0123456789abcdeffedcba9876543210", benchSize/32))},
 		{"random", random},
+		{"hostile", []byte(strings.Repeat("glpat-sk-ops_eyJ-", benchSize/17))},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			b.SetBytes(int64(len(bm.data)))

@@ -17,8 +17,9 @@ func isPlaceholder(token, body []byte, of *class) bool {
 	if len(body) == 0 {
 		return false
 	}
+	const wordsWithin = 100 // bytes: a placeholder says so at once
 	for _, w := range placeholderWords {
-		if containsFold(token, w) {
+		if containsFold(token[:min(len(token), wordsWithin)], w) {
 			return true
 		}
 	}

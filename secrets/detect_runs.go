@@ -36,7 +36,8 @@ func outside(x uint64) uint64 {
 	return (x | ^inside) & high
 }
 
-// nextToken finds the first token that begins in buf[from:upto].
+// nextToken finds the first token that begins in buf[from:upto]. One without a kind is a
+// placeholder.
 func (s *Scanner) nextToken(buf []byte, from, upto int) (at, n int, kind string) {
 	end := min(len(buf), upto+maxLead+minRun)
 	text := buf[:end]
@@ -185,8 +186,9 @@ func (s *Scanner) before(buf []byte, at, n int) byte {
 	return s.prev[len(s.prev)+at-n]
 }
 
-// tokenAt returns the length and the kind of the token that begins at an offset.
-func (s *Scanner) tokenAt(buf []byte, at int) (int, string) {
+// tokenAt returns the length and the kind of the token that begins at an offset. A
+// placeholder is a token of no kind: its bytes are looked at once.
+func (s *Scanner) tokenAt(buf []byte, at int) (n int, kind string) {
 	b := buf[at:min(len(buf), at+ScanAhead)]
 	if len(b) < minRun {
 		return 0, ""
@@ -198,13 +200,19 @@ func (s *Scanner) tokenAt(buf []byte, at int) (int, string) {
 	}
 	for ; set != 0; set &= set - 1 {
 		for _, r := range rulesOf(set) {
-			if n := r.match(b); n > 0 {
-				return n, r.kind
+			m, secret := r.match(b)
+			if secret {
+				return m, r.kind
 			}
+			n = max(n, m)
 		}
 	}
 	if late != nil {
-		return late.match(b), late.kind
+		m, secret := late.match(b)
+		if secret {
+			return m, late.kind
+		}
+		n = max(n, m)
 	}
-	return 0, ""
+	return n, ""
 }

@@ -97,23 +97,21 @@ type rule struct {
 	check func(b []byte, n int) bool
 }
 
-// match returns the length of the token that b begins with, 0 when there is none.
-func (r *rule) match(b []byte) int {
+// match returns the length of the token that b begins with, 0 when there is none, and
+// whether that is a secret: a placeholder is none.
+func (r *rule) match(b []byte) (n int, secret bool) {
 	n, body, of := match(b, r.parts, r.open)
 	if n == 0 || !hasRun(b[:n]) {
-		return 0
+		return 0, false
 	}
 	if r.check != nil && !r.check(b, n) {
-		return 0
+		return 0, false
 	}
 	lead := 0
 	if r.parts[0].isLit() {
 		lead = len(r.parts[0].lit)
 	}
-	if isPlaceholder(b[lead:n], body, of) {
-		return 0
-	}
-	return n
+	return n, !isPlaceholder(b[lead:n], body, of)
 }
 
 // rules are the shapes that tell themselves by their first four bytes.
@@ -143,6 +141,7 @@ var rules = slices.Concat(
 		{kind: "fly-token", parts: plain("fm1r_", some(&base64s, 100, 800)), open: true},
 		{kind: "fly-token", parts: plain("fm1a_", some(&base64s, 100, 800)), open: true},
 		{kind: "github-token", parts: shape(lit("github_pat_"), exactly(&alnum, 22), lit("_"), exactly(&alnum, 59))},
+		{kind: "github-token", parts: shape(lit("ghs_"), some(&alnum, 1, 24), lit("_eyJ"), some(&word, 15, 200), lit(".eyJ"), some(&word, 40, 500), lit("."), some(&word, 40, 200))},
 		{kind: "gitlab-token", parts: plain("GR1348941", exactly(&word, 20))},
 		{kind: "gitlab-token", parts: shape(lit("glcbt-"), some(&alnum, 1, 5), lit("_"), exactly(&word, 20))},
 		{kind: "gitlab-token", parts: plain("glptt-", exactly(&hex, 40))},
