@@ -1,0 +1,73 @@
+package secrets
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func setOf(t require.TestingT, values ...string) *Set {
+	var list []Value
+	for _, v := range values {
+		list = append(list, Value{Bytes: []byte(v), Source: "test"})
+	}
+	s, err := NewSet(list)
+	require.NoError(t, err)
+	return s
+}
+
+// TestSearchInPieces: whatever pieces a content comes in, as many ranges are counted as
+// in the whole.
+func TestSearchInPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.StringMatching(`[ab]{8,12}`), 1, 4).Draw(t, "values")
+		s := setOf(t, values...)
+		parts := rapid.SliceOfN(rapid.OneOf(rapid.StringMatching(`[ab]{0,20}`), rapid.SampledFrom(values)), 0, 8).Draw(t, "parts")
+		var whole []byte
+		search := s.Search()
+		for _, p := range parts {
+			gap := rapid.IntRange(0, 3).Draw(t, "gap")
+			if gap > 1 {
+				whole = append(whole, make([]byte, gap)...)
+				search.Skip(int64(gap))
+			}
+			whole = append(whole, p...)
+			rest := []byte(p)
+			for len(rest) > 0 {
+				n := rapid.IntRange(1, len(rest)).Draw(t, "piece")
+				_, err := search.Write(bytes.Clone(rest[:n]))
+				require.NoError(t, err)
+				rest = rest[n:]
+			}
+		}
+		require.Equal(t, s.Count(whole), search.Count())
+	})
+}
+
+func TestSearchNothing(t *testing.T) {
+	var none *Set
+	search := none.Search()
+	_, err := search.Write([]byte("anything at all"))
+	require.NoError(t, err)
+	require.Zero(t, search.Count())
+	require.Zero(t, setOf(t, "12345678").Search().Count())
+}
+
+// TestJSONStrings: what a document says is found, however it spells it, in keys and in
+// one document after the other; what is no JSON is searched as it is.
+func TestJSONStrings(t *testing.T) {
+	s := setOf(t, `pass"word/ä1`)
+	for text, want := range map[string]int{
+		`{"a":"pass\"word\/\u00e41"}`:                          1,
+		`{"pass\"word/ä1":["x pass\"word/ä1 pass\"word\/ä1"]}`: 3,
+		`{"a":1} {"a":"pass\u0022word/ä1"}`:                    1,
+		"\n[true,null,\"nothing\"]":                            0,
+		`{"a":"pass\"word/ä1"} and then pass"word/ä1 not JSON`: 2,
+		`pass"word/ä1`: 1,
+		`"a surrogate \ud83d\ude00 in front of pass\"word\/\u00e41"`: 1,
+	} {
+		require.Equal(t, want, s.CountJSON([]byte(text)), "%s", text)
+	}
+}
