@@ -94,8 +94,13 @@ type Index struct {
 	state  sync.Mutex
 	idle   sync.Cond // calls fell to 0
 	calls  int       // under way
+	lists  int       // of them listings, whose consumers may call, too
 	closed bool
 	broken error // why the database cannot be trusted any more in this process
+	// resume is closed when calls may go on that wait for Renew; nil: none wait. still
+	// says that Renew works; until then it waits for the calls under way.
+	resume chan struct{}
+	still  bool
 }
 
 var _ index.Index = (*Index)(nil)
@@ -115,6 +120,20 @@ func (ix *Index) enter(ctx context.Context) error {
 		return err
 	}
 	ix.state.Lock()
+	for ix.mustWait(ctx) {
+		if ctx.Value(renewing{}) != nil {
+			ix.state.Unlock()
+			return errors.New("the index is being made anew")
+		}
+		resume := ix.resume
+		ix.state.Unlock()
+		select {
+		case <-resume:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		ix.state.Lock()
+	}
 	defer ix.state.Unlock()
 	switch {
 	case ix.closed:
@@ -193,7 +212,9 @@ func (ix *Index) Close() error {
 	ix.state.Unlock()
 
 	var err error
-	if ix.canClose() {
+	if ix.db == nil {
+		// It could not be made anew, and will be when it is opened.
+	} else if ix.canClose() {
 		err = closeDB(ix.db)
 	} else {
 		err = fmt.Errorf("no room to write out the index, the next command catches up: %w", cas.ErrNoSpace)

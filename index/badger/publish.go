@@ -113,7 +113,7 @@ func (ix *Index) load(ctx context.Context, hash cas.Hash) (loaded, error) {
 	if locs[0].IsZero() {
 		return loaded{}, fmt.Errorf("%s: %w", key, cas.ErrNotFound)
 	}
-	data, err := ix.opt.Records(ctx, index.Located{Key: key, Location: locs[0]})
+	data, err := ix.opt.Records(inside(ctx), index.Located{Key: key, Location: locs[0]})
 	if err != nil {
 		return loaded{}, fmt.Errorf("read %s: %w", key, err)
 	}

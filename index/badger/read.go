@@ -178,6 +178,7 @@ func list[T any](ctx context.Context, ix *Index, limit int, fn func(txn *bdb.Txn
 	return func(yield func(T, error) bool) {
 		stopped, n := false, 0
 		err := ix.view(ctx, func(txn *bdb.Txn) error {
+			defer ix.listing()()
 			return fn(txn, func(v T) error {
 				n++
 				if stopped = !yield(v, nil); stopped || n == limit {

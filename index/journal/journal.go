@@ -5,7 +5,8 @@
 // The log is a row of files 00000001.log, 00000002.log and so on, each a header
 // and then frames (magic, length, CRC32C, payload). Only the last one is ever
 // written, and only at its end. The payload is deterministic CBOR: the entry's
-// number, time, type, and the type's own fields. Nothing is ever removed.
+// number, time, type, and the type's own fields. No entry is ever removed; only
+// [Journal.Forget] changes some, so that they do not tell any more what was deleted.
 //
 // A crash can leave part of a frame at the end of the last file. [Open] cuts
 // that off: the entry was never acknowledged. Damage that a valid frame follows,

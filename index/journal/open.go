@@ -42,6 +42,9 @@ func (j *Journal) open() error {
 	if err := j.lockDir(); err != nil {
 		return err
 	}
+	if err := finishForget(j.opt.FS, j.dir); err != nil {
+		return err
+	}
 	if j.opt.Committed != nil {
 		var err error
 		if j.committed, err = j.opt.Committed(); err != nil {

@@ -55,7 +55,10 @@ func Repair(dir string, opt RepairOptions) (Repaired, error) {
 		return Repaired{}, fmt.Errorf("repair journal %s: %w", dir, err)
 	}
 	defer func() { _ = j.lock.Close() }()
-	err := r.read()
+	err := finishForget(r.opt.FS, dir)
+	if err == nil {
+		err = r.read()
+	}
 	r.Last = r.last()
 	if err == nil {
 		err = r.fill()

@@ -42,6 +42,11 @@ func (j *Journal) Replay(from uint64) iter.Seq2[Entry, error] {
 // replay yields the entries [from, end) of one segment, of which only the first
 // limit bytes count (all if it is negative).
 func (s segment) replay(from, end uint64, limit int64, yield func(Entry, error) bool) (more bool, err error) {
+	return s.frames(from, end, limit, func(e Entry, _ []byte) bool { return yield(e, nil) })
+}
+
+// frames is replay with the frame of each entry.
+func (s segment) frames(from, end uint64, limit int64, yield func(e Entry, frame []byte) bool) (more bool, err error) {
 	data, err := readUpTo(s.path, limit)
 	if err != nil {
 		return false, err
@@ -64,7 +69,7 @@ func (s segment) replay(from, end uint64, limit int64, yield func(Entry, error) 
 				return false, fmt.Errorf("%w: entry %d stands where %d is due", index.ErrCorrupt, e.Seq, seq)
 			}
 			e.Sum = sum
-			if !yield(e, nil) {
+			if !yield(e, data[off:off+size]) {
 				return false, nil
 			}
 		}
