@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 )
 
@@ -30,11 +29,11 @@ type renewing struct{}
 // keys until they are merged: it is made anew from journal and packs. Other calls wait
 // meanwhile. Killed at any point, the next Open makes it anew. It fails with
 // [index.ErrInUse] when there is no moment without calls, and an index in memory with
-// [cas.ErrNoSpace]; then nothing has changed. After other failures the index may have to
+// [errors.ErrUnsupported]; then nothing has changed. After other failures the index may have to
 // be opened again.
 func (ix *Index) Renew(ctx context.Context, upTo uint64) error {
 	if ix.opt.InMemory {
-		return fmt.Errorf("make the index anew: it is kept in memory: %w", cas.ErrNoSpace)
+		return fmt.Errorf("make the index anew: it is kept in memory: %w", errors.ErrUnsupported)
 	}
 	end, err := ix.quieten(ctx)
 	if err != nil {

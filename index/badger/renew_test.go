@@ -2,6 +2,7 @@ package badger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -130,5 +131,5 @@ func TestRenewWhileListed(t *testing.T) {
 	mem, err := Open(t.Context(), s.path("none"), opt)
 	require.NoError(t, err)
 	defer mem.Close()
-	require.ErrorIs(t, mem.Renew(t.Context(), 0), cas.ErrNoSpace)
+	require.ErrorIs(t, mem.Renew(t.Context(), 0), errors.ErrUnsupported)
 }
