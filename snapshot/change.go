@@ -42,6 +42,10 @@ func (s *Store) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 	return s.holder.GC(ctx, req)
 }
 
+// RequestPurge has the next collection leave no byte of what is deleted by then, as if
+// [GCRequest.Purge] were set. It is durable when it returns.
+func (s *Store) RequestPurge() error { return requestPurge(s.fsys, s.dir) }
+
 // Rename implements [Holder].
 func (h *localHolder) Rename(ctx context.Context, id, name string) (Checkpoint, error) {
 	before, err := h.index.Checkpoint(ctx, defaultOrg, id)

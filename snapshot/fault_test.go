@@ -147,6 +147,10 @@ func faultCases() map[string]faultCase {
 			_, err := s.GC(ctx, GCRequest{})
 			return err
 		}, false},
+		"gc, purge": {func(ctx context.Context, _ *faultFixture, s *Store) error {
+			_, err := s.GC(ctx, GCRequest{Purge: true})
+			return err
+		}, false},
 	}
 }
 

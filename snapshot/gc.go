@@ -16,6 +16,10 @@ import (
 // GCRequest asks for a collection.
 type GCRequest struct {
 	DryRun bool `json:"dryRun,omitempty"` // only count
+	// Purge leaves no byte of what was deleted, at whatever cost. What has to wait is
+	// asked for until it is done; [Store.RequestPurge] asks the same of the next
+	// collection.
+	Purge bool `json:"purge,omitempty"`
 }
 
 // GCResult is what a collection found and did.
@@ -26,6 +30,14 @@ type GCResult struct {
 	Removed   int   `json:"removed"`   // packs deleted whole
 	Rewritten int   `json:"rewritten"` // packs whose rest moved to others
 	Waiting   int   `json:"waiting"`   // saves under way that kept it from freeing all: run it again later
+	// Purged: it left nothing of what was deleted, as it was asked to.
+	Purged bool `json:"purged,omitempty"`
+	// Left tells why it did leave something: the request stays.
+	Left []string `json:"left,omitempty"`
+	// Aside are files of the store that may have some of what was deleted, and that no
+	// collection touches: packs and journals that were damaged, a daemon's log. They are
+	// told of when a purge was asked for.
+	Aside []string `json:"aside,omitempty"`
 }
 
 // A pack is rewritten when more than a deadShare of its bytes is dead, or, with
@@ -56,6 +68,10 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 	if len(problems) > 0 {
 		err := fmt.Errorf("gc: nothing is freed while the index is wrong: %s: %w", problems[0], index.ErrCorrupt)
 		return GCResult{}, WithHint(err, "snapfs repair --reindex makes it anew")
+	}
+	purge, err := h.newPurge(req)
+	if err != nil {
+		return GCResult{}, fmt.Errorf("gc: %w", err)
 	}
 	if !req.DryRun {
 		if err := local.Sweep(h.fsys, h.dir); err != nil {
@@ -88,7 +104,7 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 	if req.DryRun {
 		return res, nil
 	}
-	sw := &sweeper{h: h, res: &res}
+	sw := &sweeper{h: h, res: &res, purge: purge}
 	sw.before, res.Waiting = h.condemn(dead)
 	if err := m.all(ctx); err != nil {
 		return res, fmt.Errorf("gc: mark again: %w", err)
@@ -96,6 +112,9 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 	h.pardon(m.reached)
 	if err := sw.run(ctx, packs); err != nil {
 		return res, fmt.Errorf("gc: sweep: %w", err)
+	}
+	if err := purge.end(ctx, &res); err != nil {
+		return res, fmt.Errorf("gc: %w", err)
 	}
 	return res, nil
 }
@@ -180,6 +199,7 @@ type sweeper struct {
 	group  []worn // to be rewritten together
 	bytes  int64  // of the group's live records
 	later  []worn // for which there was no room
+	purge  *purge // nil: some of what is dead may stay
 }
 
 // worn is a pack and what is left of it.
@@ -203,6 +223,7 @@ func (s *sweeper) run(ctx context.Context, packs []cas.PackID) error {
 		w, bytes, err := s.look(ctx, id)
 		if errors.Is(err, cas.ErrCorrupt) {
 			s.h.log.Error("gc leaves a damaged pack alone", "pack", id.String(), "error", err)
+			s.purge.keep("pack %s is damaged: snapfs verify --repair sets it aside", id)
 			continue
 		}
 		if err != nil {
@@ -215,7 +236,8 @@ func (s *sweeper) run(ctx context.Context, packs []cas.PackID) error {
 				return err
 			}
 			s.res.Removed++
-		case float64(w.size-bytes) > deadShare*float64(w.size) && w.size-bytes > 4096:
+		case s.purge != nil && w.size > local.WholeSize(bytes),
+			float64(w.size-bytes) > deadShare*float64(w.size) && w.size-bytes > 4096:
 			if err := s.add(ctx, w, bytes); err != nil {
 				return err
 			}
@@ -252,7 +274,8 @@ func (s *sweeper) run(ctx context.Context, packs []cas.PackID) error {
 // noRoom ends a collection that cannot rewrite what is left. It is no failure if
 // it freed something.
 func (s *sweeper) noRoom() error {
-	if s.res.Freed > 0 {
+	s.purge.keep("there is no room to rewrite %d packs", len(s.later))
+	if s.res.Freed > 0 || s.purge != nil {
 		s.h.log.Warn("gc: no room to rewrite all packs: run it again when there is more", "packs", len(s.later))
 		return nil
 	}

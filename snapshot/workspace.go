@@ -45,6 +45,9 @@ func (s *Store) ThreadFor(ctx context.Context, workspace string) (string, error)
 	return "", WithHint(err, "name the thread: --thread %s to go on with that one, or another name", quoted(name))
 }
 
+// memoryDirName is the folder, in cache/, that remembers workspaces' threads.
+const memoryDirName = "threads"
+
 // memory is the file that remembers a workspace's thread.
 func (s *Store) memory(workspace string) (string, error) {
 	var st unix.Statx_t
@@ -52,7 +55,7 @@ func (s *Store) memory(workspace string) (string, error) {
 		return "", fmt.Errorf("workspace %s: %w", workspace, err)
 	}
 	sum := blake3.Sum256(fmt.Appendf(nil, "%d %d.%09d %s", st.Ino, st.Btime.Sec, st.Btime.Nsec, workspace))
-	return filepath.Join(s.dir, cacheDir, "threads", hex.EncodeToString(sum[:16])), nil
+	return filepath.Join(s.dir, cacheDir, memoryDirName, hex.EncodeToString(sum[:16])), nil
 }
 
 // remember notes the thread that a workspace was saved to. It is only a

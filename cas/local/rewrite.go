@@ -20,6 +20,10 @@ func RecordEnd(l cas.Location) int64 { return int64(l.Offset) + recordHeader + i
 // PackRoom is how many bytes of records, by [RecordSize], fit into one pack.
 const PackRoom = maxPack - packHeader - trailer
 
+// WholeSize is how long a pack is that has nothing but so many bytes of records, by
+// [RecordSize].
+func WholeSize(records int64) int64 { return packHeader + records + trailer }
+
 // PackSize returns a pack's length in bytes.
 func PackSize(dir string, id cas.PackID) (int64, error) {
 	info, err := os.Stat(packPath(dir, id))
