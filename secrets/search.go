@@ -33,16 +33,31 @@ func (s *Search) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// Skip passes over zero bytes: no value has one.
+// Skip takes zero bytes.
 func (s *Search) Skip(n int64) {
+	if s.set == nil {
+		return
+	}
+	border := int64(s.set.longest)
+	if n > 2*border {
+		_, _ = s.Write(make([]byte, border))
+		s.finish()
+		s.base += n - 2*border
+		n = border
+	}
+	_, _ = s.Write(make([]byte, n))
+}
+
+// finish counts what is kept: nothing goes on in what follows.
+func (s *Search) finish() {
 	s.take(s.window, s.base+int64(len(s.window)))
-	s.base += int64(len(s.window)) + n
+	s.base += int64(len(s.window))
 	s.window = s.window[:0]
 }
 
 // Count ends the content and returns how many ranges of it declared values took.
 func (s *Search) Count() int {
-	s.Skip(0)
+	s.finish()
 	return s.count
 }
 
@@ -62,3 +77,12 @@ func (s *Search) take(window []byte, before int64) {
 
 // Count returns how many ranges of data declared values take.
 func (s *Set) Count(data []byte) int { return len(s.Find(data)) }
+
+// Longest is how many bytes of a content a declared value takes at most, in whatever
+// spelling.
+func (s *Set) Longest() int {
+	if s == nil {
+		return 0
+	}
+	return s.longest
+}

@@ -60,7 +60,7 @@ func newApp() *cli.App {
 		},
 		Commands: commands(program,
 			initCommand, saveCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand,
-			diffCommand, forkCommand, renameCommand, deleteCommand, gcCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand,
+			diffCommand, forkCommand, renameCommand, deleteCommand, gcCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand,
 			policyCommand, statsCommand, configCommand, versionCommand, helpCommand,
 		),
 		Writer:                    stdout,
