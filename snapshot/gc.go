@@ -275,7 +275,7 @@ func (s *sweeper) run(ctx context.Context, packs []cas.PackID) error {
 // it freed something.
 func (s *sweeper) noRoom() error {
 	s.purge.keep("there is no room to rewrite %d packs", len(s.later))
-	if s.res.Freed > 0 || s.purge != nil {
+	if s.res.Freed > 0 {
 		s.h.log.Warn("gc: no room to rewrite all packs: run it again when there is more", "packs", len(s.later))
 		return nil
 	}

@@ -375,6 +375,10 @@ func TestPurgeLargePack(t *testing.T) {
 	restored(t, s, kept.ID)
 	require.Empty(t, faults(t, s))
 	require.False(t, gc(t, s).Purged, "once is enough")
+	collected, err = s.GC(t.Context(), GCRequest{Purge: true})
+	require.NoError(t, err)
+	require.True(t, collected.Purged)
+	require.Zero(t, collected.Rewritten, "in which nothing is dead")
 
 	// Asked for by hand, after a deletion by hand.
 	write(t, ws, map[string]string{"secret": late})
