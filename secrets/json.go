@@ -159,7 +159,7 @@ func (s *Set) redactString(token []byte) (with []byte, where []Range) {
 func allStars(token []byte) (with []byte, where []Range) {
 	n := len(token)
 	if token[0] == '"' {
-		_, decoded := decode(token[1 : len(token)-1])
+		_, decoded := decode(token[1:max(len(token)-1, 1)])
 		n = len(decoded)
 	}
 	with = append(append([]byte{'"'}, bytes.Repeat([]byte("*"), n)...), '"')

@@ -26,7 +26,7 @@ func (s *Search) Write(piece []byte) (int, error) {
 	}
 	// A value that begins in what is kept may go on in the next piece, and make one
 	// range of several.
-	keep := min(len(window), s.set.longest-1)
+	keep := min(len(window), s.set.match.longest-1)
 	s.take(window, s.base+int64(len(window)-keep))
 	s.base += int64(len(window) - keep)
 	s.window = append(s.window[:0], window[len(window)-keep:]...)
@@ -38,7 +38,7 @@ func (s *Search) Skip(n int64) {
 	if s.set == nil {
 		return
 	}
-	border := int64(s.set.longest)
+	border := int64(s.set.match.longest)
 	if n > 2*border {
 		_, _ = s.Write(make([]byte, border))
 		s.finish()
@@ -78,11 +78,22 @@ func (s *Search) take(window []byte, before int64) {
 // Count returns how many ranges of data declared values take.
 func (s *Set) Count(data []byte) int { return len(s.Find(data)) }
 
+// CountJSON returns how many ranges declared values take in JSON documents that stand
+// one after the other: in their strings and keys as these are meant, or in the bytes,
+// whichever are more. What is no JSON counts as bytes.
+func (s *Set) CountJSON(data []byte) int {
+	_, ranges, err := s.RedactJSON(data)
+	if err != nil {
+		ranges = nil
+	}
+	return max(len(ranges), s.Count(data))
+}
+
 // Longest is how many bytes of a content a declared value takes at most, in whatever
 // spelling.
 func (s *Set) Longest() int {
 	if s == nil {
 		return 0
 	}
-	return s.longest
+	return s.match.longest
 }

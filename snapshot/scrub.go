@@ -16,15 +16,15 @@ import (
 
 // What a [ScrubHit] is in.
 const (
-	InFile         = "file"      // the content of a file
-	InName         = "name"      // the name of a file, a directory or a symlink
-	InLink         = "link"      // the target of a symlink
-	InAttribute    = "attribute" // an extended attribute of an entry, or its name
-	InArtifact     = "artifact"  // an artifact's content, name, media type or id
-	InConversation = "conversation"
-	InRecord       = "record" // what the checkpoint says of itself; the path is the field
-	InPolicy       = "policy"
-	InOmission     = "omission" // what was left out of the checkpoint, or why
+	HitFile         = "file"      // the content of a file
+	HitName         = "name"      // the name of a file, a directory or a symlink
+	HitLink         = "link"      // the target of a symlink
+	HitAttribute    = "attribute" // an extended attribute of an entry, or its name
+	HitArtifact     = "artifact"  // an artifact's content, name, media type or id
+	HitConversation = "conversation"
+	HitRecord       = "record" // what the checkpoint says of itself; the path is the field
+	HitPolicy       = "policy"
+	HitOmission     = "omission" // what was left out of the checkpoint, or why
 )
 
 // A ScrubHit is one place that holds a declared value. No text in it has the value: there

@@ -181,7 +181,7 @@ func TestScrubArtifacts(t *testing.T) {
 	write(t, dir, map[string]string{"ws/f": "f", "secret": late, "fine": "fine"})
 	add := func(file ArtifactFile) Artifact {
 		file.Path = filepath.Join(dir, file.Path)
-		a, err := s.AddArtifact(t.Context(), "t", file)
+		a, _, err := s.AddArtifact(t.Context(), "t", file, policy.SecretsWarn, SecretsOptions{})
 		require.NoError(t, err)
 		return a
 	}
@@ -315,7 +315,7 @@ func TestScrubBesideEverything(t *testing.T) {
 			saved, err := s.Save(ctx, SaveOptions{Workspace: ws, Thread: thread})
 			if err == nil && i%3 == 0 {
 				var a Artifact
-				a, err = s.AddArtifact(ctx, thread, ArtifactFile{Path: filepath.Join(ws, "d0/f0")})
+				a, _, err = s.AddArtifact(ctx, thread, ArtifactFile{Path: filepath.Join(ws, "d0/f0")}, policy.SecretsWarn, SecretsOptions{})
 				if err == nil {
 					err = s.RemoveArtifact(ctx, thread, a.ID)
 				}

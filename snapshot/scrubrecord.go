@@ -41,7 +41,7 @@ func (sc *scrubber) search(sub *subject, cp Checkpoint) error {
 	if cp.Status != string(index.Ready) {
 		return sc.fault(sub, "record", &statusError{cp.StatusMessage})
 	}
-	if err := sc.hit(sub, InRecord, "name", sc.set.Count([]byte(cp.Name))); err != nil {
+	if err := sc.hit(sub, HitRecord, "name", sc.set.Count([]byte(cp.Name))); err != nil {
 		return err
 	}
 	rec, values, err := sc.record(cp)
@@ -58,10 +58,11 @@ func (sc *scrubber) search(sub *subject, cp Checkpoint) error {
 		part     part
 		find     func(data []byte) ([]placeFound, error)
 	}{
-		{InConversation, "conversation", part{ns: cas.Conversations, blob: rec.Conversation, most: MaxConversation}, sc.inJSON},
-		{InPolicy, "policy", part{ns: cas.Records, blob: rec.Policy, most: maxPolicy}, sc.inText},
-		{InOmission, "omissions", part{ns: cas.Records, blob: rec.Omissions, most: maxList}, sc.inOmissions},
-		{InName, "hard links", part{ns: cas.Trees, blob: rec.Links, most: tree.MaxLinkList}, sc.inLinks},
+		{HitConversation, "conversation", part{ns: cas.Conversations, blob: rec.Conversation, most: MaxConversation}, sc.inJSON},
+		{HitPolicy, "policy", part{ns: cas.Records, blob: rec.Policy, most: maxPolicy}, sc.inText},
+		{HitRecord, "secrets", part{ns: cas.Records, blob: rec.Secrets, most: maxList}, sc.inText},
+		{HitOmission, "omissions", part{ns: cas.Records, blob: rec.Omissions, most: maxList}, sc.inOmissions},
+		{HitName, "hard links", part{ns: cas.Trees, blob: rec.Links, most: tree.MaxLinkList}, sc.inLinks},
 	} {
 		if err := sc.part(sub, p.in, p.what, p.part, p.find); err != nil {
 			return err
@@ -113,14 +114,14 @@ func (sc *scrubber) record(cp Checkpoint) (rec index.Record, values int, err err
 func (sc *scrubber) texts(sub *subject, rec index.Record, values int) error {
 	before := sub.hits
 	for _, f := range recordTexts(rec) {
-		if err := sc.hit(sub, InRecord, f.path, sc.set.Count([]byte(f.text))); err != nil {
+		if err := sc.hit(sub, HitRecord, f.path, sc.set.Count([]byte(f.text))); err != nil {
 			return err
 		}
 	}
 	if sub.hits > before {
 		return nil
 	}
-	return sc.hit(sub, InRecord, "", values)
+	return sc.hit(sub, HitRecord, "", values)
 }
 
 type recordText struct{ path, text string }
@@ -226,9 +227,9 @@ func (sc *scrubber) artifacts(sub *subject, list []index.Artifact) error {
 	}
 	for _, a := range list {
 		sub.artifact = a.ID
-		err := sc.hit(sub, InArtifact, a.Name, sc.set.Count([]byte(a.ID))+sc.set.Count([]byte(a.Name))+sc.set.Count([]byte(a.MediaType)))
+		err := sc.hit(sub, HitArtifact, a.Name, sc.set.Count([]byte(a.ID))+sc.set.Count([]byte(a.Name))+sc.set.Count([]byte(a.MediaType)))
 		if err == nil {
-			err = sc.held(sub, InArtifact, a.Name, cas.Key{NS: cas.Artifacts, Hash: a.Blob.Hash})
+			err = sc.held(sub, HitArtifact, a.Name, cas.Key{NS: cas.Artifacts, Hash: a.Blob.Hash})
 		}
 		sub.artifact = ""
 		if err != nil {
@@ -244,7 +245,7 @@ func (sc *scrubber) ownArtifacts(thread string) (held []subject, err error) {
 	if !sc.told[thread] {
 		sc.told[thread] = true
 		sub := subject{thread: thread}
-		if err := sc.hit(&sub, InRecord, "thread", sc.set.Count([]byte(thread))); err != nil {
+		if err := sc.hit(&sub, HitRecord, "thread", sc.set.Count([]byte(thread))); err != nil {
 			return nil, err
 		}
 		sc.res.Threads += sub.hits

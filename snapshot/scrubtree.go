@@ -131,10 +131,10 @@ func (sc *scrubber) entry(sub *subject, before int, dir string, e *tree.Entry, n
 		return false, sc.fault(sub, dir, cas.ErrCorrupt)
 	}
 	if names {
-		if err := sc.hit(sub, InName, path, sc.set.Count([]byte(e.Name))); err != nil {
+		if err := sc.hit(sub, HitName, path, sc.set.Count([]byte(e.Name))); err != nil {
 			return false, err
 		}
-		if err := sc.hit(sub, InLink, path, sc.set.Count([]byte(e.Target))); err != nil {
+		if err := sc.hit(sub, HitLink, path, sc.set.Count([]byte(e.Target))); err != nil {
 			return false, err
 		}
 	}
@@ -147,7 +147,7 @@ func (sc *scrubber) entry(sub *subject, before int, dir string, e *tree.Entry, n
 	case tree.Dir:
 		return sc.tell(sub, before, path, e.Hash)
 	case tree.File:
-		return true, sc.held(sub, InFile, path, cas.Key{NS: cas.Files, Hash: e.Hash})
+		return true, sc.held(sub, HitFile, path, cas.Key{NS: cas.Files, Hash: e.Hash})
 	}
 	return true, nil
 }
@@ -183,7 +183,7 @@ func (sc *scrubber) attributes(sub *subject, path string, h cas.Hash) error {
 	if found.err != nil {
 		return sc.fault(sub, path, found.err)
 	}
-	return sc.hit(sub, InAttribute, path, found.values)
+	return sc.hit(sub, HitAttribute, path, found.values)
 }
 
 // others counts the checkpoints of other threads that share a content or a directory

@@ -30,7 +30,7 @@ type resultWriter struct{ err error }
 
 // Write implements [io.Writer].
 func (o *resultWriter) Write(b []byte) (int, error) {
-	n, err := os.Stdout.Write(b)
+	n, err := masked{os.Stdout}.Write(b)
 	switch {
 	case errors.Is(err, unix.EPIPE):
 		err = &codeError{code: exitPipe, err: err}

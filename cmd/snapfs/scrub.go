@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -27,18 +26,18 @@ var scrubCommand = &cli.Command{
 		if len(env)+len(files) == 0 {
 			return snapshot.WithHint(usage(errors.New("scrub: no secret is declared, so there is nothing to look for")), "--redact-file FILE has one a line, --redact-env VAR is a variable's value")
 		}
-		set, err := declared(c, env, files)
+		secrets, err := declare(c, env, files)
 		if err != nil {
 			return err
 		}
-		if set == nil {
+		if secrets.Declared == nil {
 			return snapshot.WithHint(usage(errors.New("scrub: what was declared has no value, so there is nothing to look for")), "look whether the file has the lines that it should have")
 		}
 		return withStore(false, func(c *cli.Context, store *snapshot.Store) error {
 			s := scrub{c: c}
 			ctx, done := watch(c, "objects")
 			opt := snapshot.ScrubOptions{Thread: c.String("thread"), Delete: c.Bool("delete"), Fault: s.fault, Deleted: s.deleted}
-			res, err := store.Scrub(ctx, set, opt, s.hit)
+			res, err := store.Scrub(ctx, secrets.Declared, opt, s.hit)
 			done()
 			return s.end(res, err)
 		})(c)
@@ -107,7 +106,7 @@ func (s scrub) end(res snapshot.ScrubResult, err error) error {
 	}
 	if res.Threads > 0 {
 		warn("the id of %s is a secret, or has one in it", plural(res.Threads, "thread", "threads"))
-		fmt.Fprintln(os.Stderr, "hint: it goes only with the thread: snapfs delete --thread with the id that snapfs list shows, then snapfs gc --purge")
+		fmt.Fprintln(stderr, "hint: it goes only with the thread: snapfs delete --thread with the id that snapfs list shows, then snapfs gc --purge")
 	}
 	switch {
 	case res.Faults > 0:
