@@ -25,8 +25,8 @@ const (
 )
 
 // outside has the high bit of each byte of x set that is not of a run (DEL counts as
-// one that is). A byte c below 0x80 is at least n when c+0x80-n is at least 0x80; between two bounds
-// it is when that holds for an odd number of all bounds.
+// one that is). A byte c below 0x80 is at least n when c+0x80-n has the high bit; it is
+// between two bounds when it is at least an odd number of all bounds.
 func outside(x uint64) uint64 {
 	c := x &^ high
 	fold := c | 0x20*ones // letters are lower case, an underscore is DEL
