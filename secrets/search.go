@@ -1,5 +1,11 @@
 package secrets
 
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+)
+
 // A Search counts where declared values stand in a content that comes in pieces, also
 // across their borders. The zero Search of a set is made by [Set.Search]; it is not for
 // concurrent use.
@@ -82,11 +88,23 @@ func (s *Set) Count(data []byte) int { return len(s.Find(data)) }
 // one after the other: in their strings and keys as these are meant, or in the bytes,
 // whichever are more. What is no JSON counts as bytes.
 func (s *Set) CountJSON(data []byte) int {
-	_, ranges, err := s.RedactJSON(data)
-	if err != nil {
-		ranges = nil
+	count := s.Count(data)
+	if !isJSON(data) {
+		return count
 	}
-	return max(len(ranges), s.Count(data))
+	_, ranges, _ := s.RedactJSON(data) // none where it fails
+	return max(len(ranges), count)
+}
+
+// isJSON reports whether data is JSON documents, one after the other.
+func isJSON(data []byte) bool {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc json.RawMessage
+		if err := dec.Decode(&doc); err != nil {
+			return err == io.EOF
+		}
+	}
 }
 
 // Longest is how many bytes of a content a declared value takes at most, in whatever
