@@ -87,7 +87,7 @@ func (s *Scanner) nextToken(buf []byte, from, upto int) (at, n int, kind string)
 				return 0, 0, ""
 			}
 		}
-		i = last + stride
+		i = last + minRun - window
 	}
 	return 0, 0, ""
 }
@@ -109,8 +109,11 @@ func runAround(text []byte, from, at int) (first, last int) {
 	return first, runEnd(text, last)
 }
 
-// runEnd returns where the run ends that has last as its end at least.
+// runEnd returns where the run ends that has last as its end at least. A long run comes
+// in pieces: after each token in it the search begins anew.
 func runEnd(text []byte, last int) int {
+	const longest = 512
+	text = text[:min(len(text), last+longest)]
 	for last <= len(text)-window {
 		out := outside(binary.LittleEndian.Uint64(text[last:]))
 		last += bits.TrailingZeros64(out) / 8
