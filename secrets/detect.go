@@ -14,9 +14,6 @@ const DetectorsVersion = 1
 //
 // What it finds does not depend on how the content is cut.
 type Scanner struct {
-	// Binary: the content is no text, and findings in it have no line.
-	Binary bool
-
 	lines int64   // line ends before the next buf
 	skip  int     // bytes of the next buf that are part of what was found
 	prev  [3]byte // the bytes before it
@@ -55,9 +52,6 @@ func (s *Scanner) Scan(buf []byte, upto int, found func(off int, f Finding) bool
 		s.lines += int64(bytes.Count(buf[counted:first.at], newline))
 		counted = first.at
 		f := Finding{Line: s.lines + 1, Kind: first.kind}
-		if s.Binary {
-			f.Line = 0
-		}
 		if !found(first.at, f) {
 			return false
 		}

@@ -25,7 +25,7 @@ type place struct {
 // scanCut scans content in pieces that end at cuts.
 func scanCut(content []byte, cuts []int) []place {
 	var all []place
-	s := secrets.Scanner{Binary: secrets.Binary(content)}
+	var s secrets.Scanner
 	at := 0
 	for _, cut := range append(slices.Clone(cuts), len(content)) {
 		s.Scan(content[at:min(len(content), cut+secrets.ScanAhead)], cut-at, func(off int, f secrets.Finding) bool {
@@ -52,9 +52,7 @@ func TestScannerLines(t *testing.T) {
 		{"first byte", token(body), []place{{0, finding(1)}}},
 		{"third line", "a\nb\n t=" + token(body) + "\n", []place{{7, finding(3)}}},
 		{"two of a line", token(body) + " " + token(body) + "\n", []place{{0, finding(1)}, {41, finding(1)}}},
-		{"binary", "\x00\n\n" + token(body), []place{{3, finding(0)}}},
-		{"zero byte behind", token(body) + "\n\x00b", []place{{0, finding(0)}}},
-		{"zero byte far behind", token(body) + strings.Repeat("\n", 2000) + "\x00b", []place{{0, finding(0)}}},
+		{"binary", "\x00\n\n" + token(body), []place{{3, finding(3)}}},
 		{"zero byte behind the head", strings.Repeat("\n", 8<<10) + "\x00" + token(body), []place{{8193, finding(8193)}}},
 		{"escaped", `{"a":"x\n` + token(body) + `"}`, []place{{9, finding(1)}}},
 		{"percent", "a%3D" + token(body) + "%26", []place{{4, finding(1)}}},

@@ -70,15 +70,17 @@ type pass struct {
 	n, clean, looked int
 	base             int64 // offset of buf in the content
 	begun            bool
+	known, binary    bool // whether it is text; as long as that is not known, buf has its beginning
 	scanner          Scanner
 }
 
 // step decides about as much of the buffer as can be: all of it, if the content ends
 // there or zeros follow.
 func (p *pass) step(end bool) error {
-	if !p.begun {
-		p.begun, p.scanner.Binary = true, Binary(p.buf[:p.n])
+	if !p.begun && !end { // most contents have nothing for which it matters
+		p.isBinary()
 	}
+	p.begun = true
 	if err := p.overwrite(end); err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func (p *pass) overwrite(end bool) error {
 	})
 	p.report.Redacted, p.clean = list, upto
 	switch {
-	case len(list) > 0 && (p.scanner.Binary || p.screen.Whole):
+	case len(list) > 0 && (p.screen.Whole || p.isBinary()):
 		return ErrBinary
 	case len(list) > MaxRanges:
 		return ErrTooMany
@@ -116,6 +118,14 @@ func (p *pass) overwrite(end bool) error {
 		}
 	}
 	return nil
+}
+
+// isBinary reports whether the content is no text.
+func (p *pass) isBinary() bool {
+	if !p.known {
+		p.known, p.binary = true, Binary(p.buf[:p.n])
+	}
+	return p.binary
 }
 
 // detect looks for what else may be a secret in what is clean.
@@ -130,6 +140,9 @@ func (p *pass) detect(end bool) error {
 	}
 	var err error
 	p.scanner.Scan(p.buf[p.looked:p.clean], upto-p.looked, func(_ int, f Finding) bool {
+		if p.isBinary() {
+			f.Line = 0
+		}
 		if len(p.report.Findings) == MaxFindings {
 			p.report.More++
 		} else {

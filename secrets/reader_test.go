@@ -155,3 +155,25 @@ func TestScreenRefuses(t *testing.T) {
 		})
 	}
 }
+
+// What is found in a content that is no text has no line.
+func TestFindingsInBinary(t *testing.T) {
+	token := "gh" + "p_" + "k7Qm2ZxV9bTr4LwY8nHc3JdF6sGa1PeK5uXi"
+	for content, line := range map[string]int64{
+		"\n\n" + token + " ":                                         3,
+		"\n\n" + token + "\x00b":                                     0,
+		token + strings.Repeat("\n", 2000) + "\x01":                  0,
+		"\x00\x00\x00\x00\x00\x00\x00\x00\n" + token + " is here":    2,
+		strings.Repeat("\n", binaryHead) + "\x01" + token:            binaryHead + 1,
+		"\x01" + strings.Repeat("\n", 3*stretch) + token + " far on": 0,
+	} {
+		report, err := Screen{Detect: true}.Screen([]byte(content), nil)
+		require.NoError(t, err)
+		require.Equal(t, []Finding{{Line: line, Kind: "github-token"}}, report.Findings)
+		r := Screen{Detect: true}.Reader(strings.NewReader(content), nil)
+		_, err = io.Copy(io.Discard, r)
+		require.NoError(t, err)
+		require.Equal(t, report, r.Report())
+		r.Close()
+	}
+}
