@@ -113,6 +113,14 @@ func (s *screened) note(report secrets.Report, err error) {
 
 func (s *screened) empty() bool { return s.report.Empty() && s.left == noReason }
 
+// stops says which findings keep a file out; nil: none does.
+func (w *worker) stops(f *foundFile) func(kind string) bool {
+	if w.opt.Screen.Mode != policy.SecretsExclude {
+		return nil // its path is not needed
+	}
+	return w.opt.Screen.Stops(f.dir.pathOf(f.e))
+}
+
 // screen looks through what was read of a small file, and overwrites what is declared. It
 // reports whether the file may be saved.
 func (w *worker) screen(f *foundFile, data []byte) bool {
@@ -120,7 +128,7 @@ func (w *worker) screen(f *foundFile, data []byte) bool {
 	if contents.Idle() {
 		return true
 	}
-	report, err := contents.Screen(data, w.opt.Screen.Stops(f.dir.pathOf(f.e)))
+	report, err := contents.Screen(data, w.stops(f))
 	f.secrets.note(report, err)
 	return err == nil
 }
@@ -133,7 +141,7 @@ func (w *worker) screening(f *foundFile, in io.Reader) (io.Reader, func(err erro
 	if contents.Idle() {
 		return in, func(error) {}
 	}
-	r := contents.Reader(in, w.opt.Screen.Stops(f.dir.pathOf(f.e)))
+	r := contents.Reader(in, w.stops(f))
 	return r, func(err error) {
 		f.secrets.note(r.Report(), err)
 		r.Close()
@@ -151,7 +159,7 @@ func (w *worker) recallSecrets(f *foundFile, known knownRecord) bool {
 	if s.Fewer && (len(was.report.Redacted) > 0 || was.left == inBinary || was.left == tooMany) {
 		return false
 	}
-	stops := s.Stops(f.dir.pathOf(f.e))
+	stops := w.stops(f)
 	stopped := false
 	for _, found := range was.report.Findings {
 		stopped = stopped || stops != nil && stops(found.Kind)

@@ -75,3 +75,14 @@ func BenchmarkReader(b *testing.B) {
 		r.Close()
 	}
 }
+
+func BenchmarkScreen(b *testing.B) {
+	text := sourceText(b)[:5000]
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := (Screen{Detect: true}).Screen(text, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
