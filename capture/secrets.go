@@ -51,12 +51,13 @@ func (s Screen) Told(path string, r secrets.Report) secrets.Report {
 		return told
 	}
 	for _, f := range r.Findings {
-		if !s.Allowed.Allows(path, f.Kind) {
-			told.Findings = append(told.Findings, f)
+		if s.Allowed.Allows(path, f.Kind) {
+			continue
 		}
-	}
-	if len(told.Findings) > 0 {
-		told.More = r.More
+		told.Findings = append(told.Findings, f)
+		if told.Count(f.Kind) == secrets.MaxFindings {
+			told.More = r.More
+		}
 	}
 	return told
 }

@@ -143,7 +143,7 @@ func (p *pass) detect(end bool) error {
 		if p.isBinary() {
 			f.Line = 0
 		}
-		if len(p.report.Findings) == MaxFindings {
+		if p.report.Count(f.Kind) == MaxFindings {
 			p.report.More++
 		} else {
 			p.report.Findings = append(p.report.Findings, f)

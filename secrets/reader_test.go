@@ -177,3 +177,14 @@ func TestFindingsInBinary(t *testing.T) {
 		r.Close()
 	}
 }
+
+// However many there are of one kind, none of another is lost.
+func TestManyFindings(t *testing.T) {
+	token := "gh" + "p_" + "k7Qm2ZxV9bTr4LwY8nHc3JdF6sGa1PeK5uXi\n"
+	other := "gl" + "pat-" + "k7Qm2ZxV9bTr4LwY8nHc "
+	report, err := Screen{Detect: true}.Screen([]byte(strings.Repeat(token, 2*MaxFindings)+other), nil)
+	require.NoError(t, err)
+	require.Equal(t, MaxFindings, report.Count("github-token"))
+	require.Equal(t, Finding{Line: 2*MaxFindings + 1, Kind: "gitlab-token"}, report.Findings[MaxFindings])
+	require.Equal(t, MaxFindings, report.More)
+}

@@ -24,14 +24,24 @@ type Report struct {
 	// Redacted are the stretches that declared values took, by ascending offset, none
 	// overlapping another; there are zero bytes now.
 	Redacted []Range
-	// Findings are what else looks like a secret, by ascending line, the first
-	// [MaxFindings] of them.
+	// Findings are what else looks like a secret, by ascending line, of each kind the
+	// first [MaxFindings].
 	Findings []Finding
 	More     int // findings beyond those
 }
 
-// MaxFindings is how many findings of one content are kept.
+// MaxFindings is how many findings of one kind in one content are kept.
 const MaxFindings = 100
+
+// Count returns how many findings of a kind are kept.
+func (r Report) Count(kind string) (n int) {
+	for _, f := range r.Findings {
+		if f.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
 
 // Empty reports whether nothing was found.
 func (r Report) Empty() bool { return len(r.Redacted) == 0 && len(r.Findings) == 0 }
