@@ -200,6 +200,9 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	if rec.ID == "" {
 		rec.ID = newID(now)
+		if err := refuse(declared, "id", rec.ID); err != nil {
+			return SaveResult{}, err
+		}
 	}
 	rules.Ignore = got.Ignore
 	if rec.Policy, err = putSmall(ctx, w, rules.Encode()); err != nil {

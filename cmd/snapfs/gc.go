@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -63,7 +62,7 @@ func tellPurge(c *cli.Context, res snapshot.GCResult) {
 		warn("some of what was deleted is left: %s", inLine(why))
 	}
 	if len(res.Left) > 0 {
-		fmt.Fprintln(os.Stderr, "hint: the next snapfs gc tries it again")
+		fmt.Fprintln(stderr, "hint: the next snapfs gc tries it again")
 	}
 	for _, path := range res.Aside {
 		warn("%s may have some of what was deleted: delete it if you need it no more", quote(path))

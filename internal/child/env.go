@@ -11,8 +11,11 @@ import (
 // user's language, and the beginnings of such variables. Whatever else the environment
 // has may be a secret, which a child would show in /proc for as long as it runs.
 var (
-	kept     = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "NO_COLOR", "TERM"}
-	prefixes = []string{"LC_", "XDG_", "SNAPFS_", "GO"}
+	kept = []string{
+		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "NO_COLOR", "TERM",
+		"GOCOVERDIR", "GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GORACE", "GOTRACEBACK",
+	}
+	prefixes = []string{"LC_", "XDG_", "SNAPFS_"}
 )
 
 // Env returns the environment for a child, and then more variables, as NAME=VALUE.

@@ -9,7 +9,7 @@ import (
 func TestEnv(t *testing.T) {
 	for name, passed := range map[string]bool{
 		"PATH": true, "XDG_CONFIG_HOME": true, "LC_ALL": true, "SNAPFS_STORE": true, "GOTRACEBACK": true,
-		"SNAPFS_TOKEN": false, "AWS_SECRET_ACCESS_KEY": false, "MYSECRET": false, "PATHX": false,
+		"SNAPFS_TOKEN": false, "AWS_SECRET_ACCESS_KEY": false, "MYSECRET": false, "GOOGLE_API_KEY": false, "PATHX": false,
 	} {
 		t.Setenv(name, "value of "+name)
 		if passed {
