@@ -118,9 +118,10 @@ func TestSecretsStayOut(t *testing.T) {
 	require.False(t, res.Checkpoint.Conversation)
 	require.Equal(t, uint64(1), res.Checkpoint.Files-1, "conf beside the ignore file")
 
+	require.Empty(t, faults(t, s))
+	require.NoError(t, s.Close())
 	require.Empty(t, filesWith(t, s.dir, declaredValue))
 	require.NotContains(t, log.String(), declaredValue)
-	require.Empty(t, faults(t, s))
 }
 
 // A text that is shown to everybody and cannot be overwritten is refused before anything

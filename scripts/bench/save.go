@@ -1,8 +1,10 @@
 package main
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -57,16 +59,28 @@ func (b *bench) firsts(t *tree, parent string) (time.Duration, error) {
 	first := func(flags ...string) func() (time.Duration, error) {
 		return func() (time.Duration, error) { return b.first(parent, t.dir, flags...) }
 	}
+	declared := filepath.Join(b.dir, "declared")
+	var values strings.Builder
+	for range 100 {
+		values.WriteString(rand.Text() + "\n")
+	}
+	if err := os.WriteFile(declared, []byte(values.String()), 0o600); err != nil {
+		return 0, err
+	}
 	took, err := race(
 		func() (time.Duration, error) { return b.tar(t.dir, archive) },
 		first(),
 		first("--compression", "off"),
+		first("--secrets", "off"),
+		first("--redact-file", declared),
 	)
 	if err != nil {
 		return 0, err
 	}
 	b.compare(t.name, "save, first, beside tar + fsync", "1.3 x", took[0], took[1])
 	b.compare(t.name, "save --compression off, first, beside tar + fsync", "1.0 x", took[0], took[2])
+	b.compare(t.name, "save, first, beside --secrets off", "", took[3], took[1])
+	b.compare(t.name, "save --redact-file with 100 secrets, first, beside --secrets off", "", took[3], took[4])
 	return took[1], os.Remove(archive)
 }
 
