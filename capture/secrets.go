@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/snapfs/snapfs/cas"
@@ -218,25 +219,17 @@ func (c *walker) declaredIn(text, path, why string) bool {
 
 // encode returns what was found as bytes, nil for nothing:
 //
-//	reason (1), then as varints: ranges, of each the distance from the one before and
-//	the length; findings, of each the line, the length of the kind and the kind; more
+//	reason (1), then as uvarints: the length of the packed ranges, and these; findings, of
+//	each the line, the length of the kind and the kind; more
 func (s *screened) encode() []byte {
 	if s.empty() {
 		return nil
 	}
-	b := []byte{byte(s.left)}
-	b = binary.AppendUvarint(b, uint64(len(s.report.Redacted)))
-	at := int64(0)
-	for _, r := range s.report.Redacted {
-		b = binary.AppendUvarint(b, uint64(r.Off-at))
-		b = binary.AppendUvarint(b, uint64(r.Len))
-		at = r.End()
-	}
+	sized := func(b, what []byte) []byte { return append(binary.AppendUvarint(b, uint64(len(what))), what...) }
+	b := sized([]byte{byte(s.left)}, secrets.PackRanges(s.report.Redacted))
 	b = binary.AppendUvarint(b, uint64(len(s.report.Findings)))
 	for _, f := range s.report.Findings {
-		b = binary.AppendUvarint(b, uint64(f.Line))
-		b = binary.AppendUvarint(b, uint64(len(f.Kind)))
-		b = append(b, f.Kind...)
+		b = sized(binary.AppendUvarint(b, uint64(f.Line)), []byte(f.Kind))
 	}
 	return binary.AppendUvarint(b, uint64(s.report.More))
 }
@@ -247,34 +240,32 @@ func decodeScreened(b []byte) (s screened, err error) {
 		return s, nil
 	}
 	bad := false
-	number := func() uint64 {
+	number := func() int64 {
 		n, size := binary.Uvarint(b)
-		if size <= 0 || n > 1<<62 {
+		if size <= 0 || n > math.MaxInt64 {
 			bad, b = true, nil
 			return 0
 		}
 		b = b[size:]
-		return n
+		return int64(n)
+	}
+	sized := func() []byte {
+		size := number()
+		if size > int64(len(b)) {
+			bad, b = true, nil
+			return nil
+		}
+		what := b[:size]
+		b = b[size:]
+		return what
 	}
 	s.left, b = reason(b[0]), b[1:]
-	at := int64(0)
+	s.report.Redacted, err = secrets.UnpackRanges(sized(), secrets.MaxRanges)
 	for n := number(); n > 0 && !bad; n-- {
-		r := secrets.Range{Off: at + int64(number()), Len: int64(number())}
-		s.report.Redacted, at = append(s.report.Redacted, r), r.End()
-		bad = bad || at < 0
-	}
-	for n := number(); n > 0 && !bad; n-- {
-		f := secrets.Finding{Line: int64(number())}
-		size := number()
-		if size > uint64(len(b)) {
-			bad = true
-			break
-		}
-		f.Kind, b = string(b[:size]), b[size:]
-		s.report.Findings = append(s.report.Findings, f)
+		s.report.Findings = append(s.report.Findings, secrets.Finding{Line: number(), Kind: string(sized())})
 	}
 	s.report.More = int(number())
-	if bad || len(b) > 0 || s.left > looksLike || s.empty() {
+	if err != nil || bad || len(b) > 0 || s.left > looksLike || s.empty() {
 		return screened{}, cas.ErrCorrupt
 	}
 	return s, nil

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -61,7 +60,7 @@ const (
 type foundSecrets struct {
 	Place    SecretPlace     `cbor:"1,keyasint"`
 	Path     cbor.ByteString `cbor:"2,keyasint"`
-	Ranges   cbor.ByteString `cbor:"3,keyasint,omitempty"` // see packRanges
+	Ranges   cbor.ByteString `cbor:"3,keyasint,omitempty"` // see [secrets.PackRanges]
 	Findings []foundFinding  `cbor:"4,keyasint,omitempty"`
 	More     uint64          `cbor:"5,keyasint,omitempty"`
 }
@@ -89,7 +88,7 @@ func encodeSecrets(list []FoundSecrets) ([]byte, error) {
 		if err := c.check(f); err != nil {
 			return nil, fmt.Errorf("encode the list of secrets: %s: %w", quoted(f.Path), err)
 		}
-		s := foundSecrets{Place: f.Place, Path: cbor.ByteString(f.Path), Ranges: packRanges(f.Redacted), More: uint64(f.More)}
+		s := foundSecrets{Place: f.Place, Path: cbor.ByteString(f.Path), Ranges: cbor.ByteString(secrets.PackRanges(f.Redacted)), More: uint64(f.More)}
 		for _, one := range f.Findings {
 			s.Findings = append(s.Findings, foundFinding{Line: uint64(one.Line), Kind: one.Kind})
 		}
@@ -150,7 +149,7 @@ func (s foundSecrets) found(most int) (FoundSecrets, error) {
 	}
 	f.More = int(s.More)
 	var err error
-	if f.Redacted, err = unpackRanges(s.Ranges, most); err != nil {
+	if f.Redacted, err = secrets.UnpackRanges([]byte(s.Ranges), most); err != nil {
 		return f, err
 	}
 	for _, one := range s.Findings {
@@ -220,54 +219,4 @@ func (c *secretChecker) check(f FoundSecrets) error {
 		}
 	}
 	return nil
-}
-
-// packRanges returns the stored form of ranges: of each, its distance from the end of
-// the one before, and its length, as uvarints.
-func packRanges(ranges []secrets.Range) cbor.ByteString {
-	var data []byte
-	end := int64(0)
-	for _, r := range ranges {
-		data = binary.AppendUvarint(data, uint64(r.Off-end))
-		data = binary.AppendUvarint(data, uint64(r.Len))
-		end = r.End()
-	}
-	return cbor.ByteString(data)
-}
-
-// unpackRanges is the inverse of packRanges, for at most some ranges.
-func unpackRanges(packed cbor.ByteString, most int) ([]secrets.Range, error) {
-	if packed == "" {
-		return nil, nil
-	}
-	data := []byte(packed)
-	numbers := 0 // each ends with a byte that has not the highest bit
-	for _, b := range data {
-		if b < 0x80 {
-			numbers++
-		}
-	}
-	if numbers/2 > most {
-		return nil, fmt.Errorf("more than %d stretches", maxRanges)
-	}
-	ranges := make([]secrets.Range, 0, numbers/2)
-	end := uint64(0)
-	number := func() (uint64, bool) {
-		v, n := binary.Uvarint(data)
-		if n <= 0 || n > 1 && data[n-1] == 0 || v > math.MaxInt64 {
-			return 0, false
-		}
-		data = data[n:]
-		return v, true
-	}
-	for len(data) > 0 {
-		gap, ok := number()
-		length, also := number()
-		if !ok || !also || gap > math.MaxInt64-end || length == 0 || length > math.MaxInt64-end-gap {
-			return nil, errors.New("stretches that are none")
-		}
-		ranges = append(ranges, secrets.Range{Off: int64(end + gap), Len: int64(length)})
-		end += gap + length
-	}
-	return ranges, nil
 }

@@ -118,7 +118,7 @@ func TestSecretListRefuses(t *testing.T) {
 		require.Error(t, err, name)
 		stored := make([]foundSecrets, len(list))
 		for i, f := range list {
-			stored[i] = foundSecrets{Place: f.Place, Path: cbor.ByteString(f.Path), Ranges: packRanges(f.Redacted), More: uint64(f.More)}
+			stored[i] = foundSecrets{Place: f.Place, Path: cbor.ByteString(f.Path), Ranges: cbor.ByteString(secrets.PackRanges(f.Redacted)), More: uint64(f.More)}
 			for _, o := range f.Findings {
 				stored[i].Findings = append(stored[i].Findings, foundFinding{Line: uint64(o.Line), Kind: o.Kind})
 			}

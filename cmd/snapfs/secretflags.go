@@ -118,20 +118,20 @@ func tellSecrets(c *cli.Context, found []snapshot.FoundSecrets, lists string) {
 				warn("and %s more%s", plural(findings-shownFindings, "possible secret", "possible secrets"), lists)
 				return
 			}
-			warn("%s: looks like a secret: %s", findingPlace(f, one.Line), one.Kind)
+			warn("%s: looks like a secret: %s", secretPlace(f.Place.String(), f.Path, one.Line), one.Kind)
 		}
 	}
 }
 
-// findingPlace says where a finding is.
-func findingPlace(f snapshot.FoundSecrets, line int64) string {
-	where := quote(f.Path)
-	switch f.Place {
-	case snapshot.InFile:
-	case snapshot.InConversation:
-		where = "conversation"
+// secretPlace says where a secret is: in what, on which path there, in which line.
+func secretPlace(in, path string, line int64) string {
+	where := quote(path)
+	switch in {
+	case snapshot.InFile.String():
+	case snapshot.InConversation.String():
+		where = in
 	default:
-		where = f.Place.String() + " " + where
+		where = in + " " + where
 	}
 	if line > 0 {
 		where = fmt.Sprintf("%s:%d", where, line)

@@ -93,22 +93,12 @@ func showSecrets(w io.Writer, cp snapshot.Checkpoint) {
 	}
 	fmt.Fprintf(w, "redactions  %s\nfindings    %s\n", plural(cp.Redactions, "value", "values"), humanize.Comma(int64(cp.Findings)))
 	for _, doc := range cp.Secrets {
-		at := quote(doc.Raw())
-		switch doc.In {
-		case snapshot.InArtifact.String():
-			at = "artifact " + at
-		case snapshot.InConversation.String():
-			at = doc.In
-		}
+		at := secretPlace(doc.In, doc.Raw(), 0)
 		if doc.Redacted > 0 {
 			fmt.Fprintf(w, "  %s: %s redacted\n", at, plural(doc.Redacted, "value", "values"))
 		}
 		for _, f := range doc.Findings {
-			if f.Line > 0 {
-				fmt.Fprintf(w, "  %s:%d: %s\n", at, f.Line, inLine(f.Kind))
-			} else {
-				fmt.Fprintf(w, "  %s: %s\n", at, inLine(f.Kind))
-			}
+			fmt.Fprintf(w, "  %s: %s\n", secretPlace(doc.In, doc.Raw(), f.Line), inLine(f.Kind))
 		}
 		if doc.MoreFindings > 0 {
 			fmt.Fprintf(w, "  %s: %s\n", at, plural(doc.MoreFindings, "more finding", "more findings"))
