@@ -29,7 +29,7 @@ findings    1,004
   artifact report.txt: 1 value redacted
   artifact report.txt:1: token
   conversation: 2 values redacted
-  label a b: 1 value redacted
+  record label a b: 1 value redacted
 `, out.String())
 	out.Reset()
 	showSecrets(&out, snapshot.Checkpoint{})
