@@ -152,7 +152,7 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 	if res.Skipped > 0 {
 		summary(c, "skipped: %s", plural(res.Skipped, "excluded entry", "excluded entries"))
 	}
-	reportRedacted(os.Stderr, res.Result)
+	reportRedacted(stderr, res.Result)
 	reportIncomplete(res.Incomplete)
 	for _, p := range res.Incomplete {
 		counts.Incomplete = append(counts.Incomplete, incompleteItem{Path: snapshot.NewPath(p.Path), Error: p.Err.Error()})
