@@ -62,7 +62,7 @@ func declare(c *cli.Context, env, files []string) (opt snapshot.SecretsOptions, 
 	}
 	opt.Declared, err = secrets.NewSet(values)
 	if errors.Is(err, secrets.ErrTooShort) {
-		err = snapshot.WithHint(err, "a value so short stands in many places by chance; make the secret longer, or --exclude the files that have it")
+		err = snapshot.WithHint(err, "a value so short stands in many places by chance: make the secret longer, or --exclude the files that have it; one of several lines is declared by a variable")
 	}
 	if err != nil {
 		return opt, usage(err)
