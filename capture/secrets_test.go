@@ -256,3 +256,42 @@ func TestScreenedRoundTrip(t *testing.T) {
 		_, _ = decodeScreened(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "noise")) // does not panic
 	})
 }
+
+// Files with holes are looked through without reading these, and values beside holes are
+// found.
+func TestSecretsBesideHoles(t *testing.T) {
+	require.EqualValues(t, cas.ZeroBlock, secrets.HoleBlock)
+	ws := t.TempDir()
+	f, err := os.Create(ws + "/sparse")
+	require.NoError(t, err)
+	defer f.Close()
+	const end = 1<<30 + 4096
+	require.NoError(t, f.Truncate(end))
+	want := map[int64]string{}
+	for _, off := range []int64{1 << 20, 5<<20 - 7, 100<<20 + 4096, end - int64(len(value))} {
+		_, err := f.WriteAt([]byte("x "+value)[2:], off)
+		require.NoError(t, err)
+		want[off] = value
+	}
+	settle(t, ws)
+	m := newMemory()
+	got, err := Tree(t.Context(), ws, m, Options{Files: rules(t), Screen: declared(t, value)})
+	require.NoError(t, err)
+	require.Less(t, got.Read, int64(4<<20), "holes are not read")
+	require.Len(t, got.Secrets, 1)
+	require.Len(t, got.Secrets[0].Redacted, len(want))
+	for _, r := range got.Secrets[0].Redacted {
+		require.Contains(t, want, r.Off)
+		require.EqualValues(t, len(value), r.Len)
+	}
+	for key, data := range m.objects {
+		require.NotContains(t, string(data), value, "%s", key)
+	}
+	e := m.entries(t, got)["sparse"]
+	require.EqualValues(t, end, e.Size)
+	chunks, err := cas.Chunks(t.Context(), m, cas.Files, cas.Blob{Hash: e.Hash, Size: end})
+	require.NoError(t, err)
+	for _, c := range chunks {
+		require.True(t, c.Zeros(), "zero bytes instead of the values make holes of the rest")
+	}
+}

@@ -224,15 +224,15 @@ func (r *Reader) SkipHole() (int64, error) {
 	}
 	n := r.hole
 	if !r.ended {
-		n -= n % zeroBlock
+		n -= n % HoleBlock
 	}
 	r.hole -= n
 	r.base += n
 	return n, nil
 }
 
-// zeroBlock is cas.ZeroBlock.
-const zeroBlock = 4096
+// HoleBlock is cas.ZeroBlock: the granularity of holes, in bytes.
+const HoleBlock = 64 << 10
 
 // ready sees to it that there is something to return, unless the content ends.
 func (r *Reader) ready() error {

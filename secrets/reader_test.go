@@ -34,7 +34,7 @@ func (p *pieces) SkipHole() (int64, error) {
 	rest := p.data[p.off:]
 	n := len(rest) - len(bytes.TrimLeft(rest, "\x00"))
 	if n < len(rest) {
-		n -= n % zeroBlock
+		n -= n % HoleBlock
 	}
 	p.off += int64(n)
 	return int64(n), nil
@@ -48,9 +48,9 @@ func TestReaderAny(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(t, "stretches") {
 			data = append(data, bytes.Repeat([]byte("."), rapid.SampledFrom([]int{0, 1, 5000, 100_000, stretch - 3, stretch}).Draw(t, "dots"))...)
 			data = append(data, texts(all).Draw(t, "text")...)
-			data = append(data, make([]byte, rapid.SampledFrom([]int{0, 0, 8, zeroBlock, 10*zeroBlock + 7, stretch}).Draw(t, "zeros"))...)
+			data = append(data, make([]byte, rapid.SampledFrom([]int{0, 0, 8, HoleBlock, 2*HoleBlock + 7, stretch}).Draw(t, "zeros"))...)
 			if rapid.Bool().Draw(t, "aligned") {
-				data = append(data, make([]byte, (zeroBlock-len(data)%zeroBlock)%zeroBlock)...)
+				data = append(data, make([]byte, (HoleBlock-len(data)%HoleBlock)%HoleBlock)...)
 			}
 		}
 		for Binary(data) { // what of it is not text in the beginning
@@ -80,9 +80,9 @@ func TestReaderAny(t *testing.T) {
 		defer r.Close()
 		var got []byte
 		skipping := rapid.Bool().Draw(t, "skips")
-		buf := make([]byte, 16*zeroBlock)
+		buf := make([]byte, 16*HoleBlock)
 		for {
-			if skipping && len(got)%zeroBlock == 0 {
+			if skipping && len(got)%HoleBlock == 0 {
 				n, err := r.SkipHole()
 				require.NoError(t, err)
 				got = append(got, make([]byte, n)...)
