@@ -152,6 +152,9 @@ func (w *worker) settleFile(f *foundFile, ok bool) {
 	if left {
 		w.see(f.dir.fd, f.e.entry.Name, &f.st, f.dir.since, cas.Hash{}, cas.Hash{}, &f.secrets)
 	}
+	if ok {
+		w.lacks(f)
+	}
 	if ok || left {
 		w.tellSecrets(f.dir.pathOf(f.e), f.secrets)
 	}

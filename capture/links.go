@@ -8,11 +8,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/tree"
 )
 
-// inode is a file's identity while the walk goes on.
-type inode struct{ dev, ino uint64 }
+// inode is a file's identity while the walk goes on. Names of one file for which other
+// findings are allowed are read apart: some may have to stay out.
+type inode struct {
+	dev, ino uint64
+	allowed  string
+}
 
 // linked is a file with several names. The walk reads it under the name that it
 // meets first; the others wait for that.
@@ -43,20 +48,14 @@ type linkTable struct {
 }
 
 // claim returns the group of a file with several names, and whether the caller
-// is the one to read it and to settle the group. Most files have one name and
-// no group.
-func (t *linkTable) claim(d *directory, e *child, st *unix.Stat_t) (group *linked, first bool) {
-	if st.Nlink < 2 {
-		return nil, false
-	}
-	id := inode{uint64(st.Dev), st.Ino}
+// is the one to read it and to settle the group.
+func (t *linkTable) claim(path string, e *child, id inode) (group *linked, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l, ok := t.inodes[id]; ok {
 		return l, false
 	}
-	path := d.pathOf(e)
-	l := &linked{ino: st.Ino, first: path, entry: &e.entry, paths: []string{path}}
+	l := &linked{ino: id.ino, first: path, entry: &e.entry, paths: []string{path}}
 	t.inodes[id] = l
 	return l, true
 }
@@ -101,8 +100,12 @@ func (t *linkTable) add(l *linked, path string) {
 // claimed returns the group of a name that was looked at. done: somebody else reads the
 // file under another name, who settles this one too.
 func (w *worker) claimed(d *directory, e *child, st *unix.Stat_t) (group *linked, done bool) {
-	group, first := w.links.claim(d, e, st)
-	if group == nil || first {
+	if st.Nlink < 2 { // most have one name, and no group
+		return nil, false
+	}
+	path := d.pathOf(e)
+	group, first := w.links.claim(path, e, inode{uint64(st.Dev), st.Ino, w.opt.Screen.class(path)})
+	if first {
 		return group, false
 	}
 	if group = w.links.wait(group, d, e); group != nil {
@@ -137,11 +140,23 @@ func (w *worker) takeLink(l *linked, d *directory, e *child) {
 
 // groups returns the groups of two or more saved names, sorted.
 func (t *linkTable) groups() [][]string {
+	// Names that were read apart and have the same content are one file still.
+	type file struct {
+		dev, ino uint64
+		hash     cas.Hash
+	}
+	paths := map[file][]string{}
+	for id, l := range t.inodes {
+		if l.ok && l.ino != 0 {
+			f := file{id.dev, l.ino, l.entry.Hash}
+			paths[f] = append(paths[f], l.paths...)
+		}
+	}
 	var groups [][]string
-	for _, l := range t.inodes {
-		if l.ok && len(l.paths) > 1 {
-			slices.Sort(l.paths)
-			groups = append(groups, l.paths)
+	for _, group := range paths {
+		if len(group) > 1 {
+			slices.Sort(group)
+			groups = append(groups, group)
 		}
 	}
 	slices.SortFunc(groups, func(a, b []string) int { return strings.Compare(a[0], b[0]) })

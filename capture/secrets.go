@@ -27,6 +27,16 @@ type Screen struct {
 	// and not all. What was found then is looked for anew. Whoever has others makes
 	// no use of the Known.
 	Fewer bool
+	// Before are the files, by path, that had zero bytes in place of declared values in
+	// the checkpoint before. One that is the same still lacks them, as where that was
+	// restored, and counts as redacted again.
+	Before map[string]Overwritten
+}
+
+// Overwritten is a file's content after declared values were overwritten in it.
+type Overwritten struct {
+	Hash   cas.Hash // of the content, or of its list of chunks
+	Ranges []secrets.Range
 }
 
 // Detects reports whether files are looked through for what looks like a secret.
@@ -43,6 +53,14 @@ func (s Screen) Stops(path string) func(kind string) bool {
 		return nil
 	}
 	return func(kind string) bool { return !s.Allowed.Allows(path, kind) }
+}
+
+// class tells apart the paths of which something else may stay out.
+func (s Screen) class(path string) string {
+	if s.Mode != policy.SecretsExclude {
+		return ""
+	}
+	return s.Allowed.Class(path)
 }
 
 // Told is what of a report counts for the file at path.
@@ -114,6 +132,16 @@ func (s *screened) note(report secrets.Report, err error) {
 }
 
 func (s *screened) empty() bool { return s.report.Empty() && s.left == noReason }
+
+// lacks notes that a file still has the zero bytes that were put into it before.
+func (w *worker) lacks(f *foundFile) {
+	if len(w.opt.Screen.Before) == 0 || len(f.secrets.report.Redacted) > 0 {
+		return
+	}
+	if was, found := w.opt.Screen.Before[f.dir.pathOf(f.e)]; found && was.Hash == f.hash {
+		f.secrets.report.Redacted = was.Ranges
+	}
+}
 
 // stops says which findings keep a file out; nil: none does.
 func (w *worker) stops(f *foundFile) func(kind string) bool {

@@ -50,8 +50,15 @@ func CompileAllowed(rules []AllowRule) (*Allowed, error) {
 	var errs []error
 	for _, r := range rules {
 		rule := Rule{Pattern: r.Pattern, Source: r.Source}
-		if strings.HasPrefix(r.Pattern, "!") {
-			errs = append(errs, &PatternError{Rule: rule, Problem: `what is allowed cannot begin with "!"`, Hint: "name what is allowed, and nothing else is"})
+		problem := ""
+		switch {
+		case strings.HasPrefix(r.Pattern, "!"):
+			problem = `what is allowed cannot begin with "!"`
+		case strings.TrimSpace(r.Pattern) == "":
+			problem = "it is empty"
+		}
+		if problem != "" {
+			errs = append(errs, &PatternError{Rule: rule, Problem: problem, Hint: "name what is allowed, and nothing else is"})
 			continue
 		}
 		files, err := CompileFiles(FilesOptions{NoDefaults: true, Exclude: []Rule{rule}})
@@ -59,6 +66,21 @@ func CompileAllowed(rules []AllowRule) (*Allowed, error) {
 		a.rules = append(a.rules, allowRule{files, r.Kind})
 	}
 	return a, errors.Join(errs...)
+}
+
+// Class tells apart the paths for which something else is allowed: those of one class
+// are treated alike.
+func (a *Allowed) Class(path string) string {
+	if a == nil {
+		return ""
+	}
+	class := make([]byte, len(a.rules))
+	for i, r := range a.rules {
+		if !r.files.Decide(path, false).Keep {
+			class[i] = 1
+		}
+	}
+	return string(class)
 }
 
 // Allows reports whether a finding of that kind in the file at path is none.

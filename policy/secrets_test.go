@@ -25,7 +25,9 @@ func TestAllowed(t *testing.T) {
 	var none *Allowed
 	require.False(t, none.Allows("a", "b"))
 
-	_, err = CompileAllowed([]AllowRule{{Pattern: "!a", Source: "p.yaml:3"}, {Pattern: "[a", Source: "p.yaml:4"}, {Pattern: "ok"}})
+	_, err = CompileAllowed([]AllowRule{{Pattern: "!a", Source: "p.yaml:3"}, {Pattern: "[a", Source: "p.yaml:4"}, {Pattern: "ok"}, {Pattern: " ", Source: "p.yaml:5"}, {Source: "p.yaml:6"}})
+	require.ErrorContains(t, err, "p.yaml:5")
+	require.ErrorContains(t, err, "p.yaml:6")
 	require.ErrorContains(t, err, "p.yaml:3")
 	require.ErrorContains(t, err, "p.yaml:4")
 }

@@ -237,7 +237,7 @@ func entraSecret(s *Scanner, buf []byte, at int) (begin, n int) {
 	if begin = at - 5; begin < 0 || buf[at-1] != 'Q' || !digits.in[buf[at-2]] {
 		return 0, 0
 	}
-	if entra.in[s.before(buf, begin, 1)] {
+	if entra.in[s.before(buf, begin, 1)] && !s.canBegin(buf, begin) {
 		return 0, 0
 	}
 	m, body, of := match(buf[begin:min(len(buf), begin+ScanAhead)], shape(exactly(&entra, 4), lit("Q~"), some(&entra, 31, 34)), false)

@@ -159,6 +159,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 			meter.Expect(int64(head.Files), int64(head.Bytes))
 		}
 	}
+	found.screen.Before = s.overwrittenIn(ctx, session.Head())
 	w, end, err := s.newWriter(ctx, session, opt.Compression)
 	if err != nil {
 		return SaveResult{}, err

@@ -108,7 +108,10 @@ func (sc *scrubber) countChunked(ctx context.Context, key cas.Key, b cas.Blob) (
 	if err != nil {
 		return 0, err
 	}
-	clean, err := sc.cleanChunks(ctx, key.NS, chunks)
+	clean := false
+	if sc.set.Longest() <= cas.MinChunk {
+		clean, err = sc.cleanChunks(ctx, key.NS, chunks)
+	}
 	if err != nil || clean {
 		return 0, err
 	}
@@ -132,8 +135,8 @@ func (sc *scrubber) countChunked(ctx context.Context, key cas.Key, b cas.Blob) (
 }
 
 // cleanChunks reports whether a content holds no value, and reads what of it is not
-// known. A value lies in one chunk, or over the border of two: others than the last one
-// of a stretch are longer than any value.
+// known. A value lies in one chunk, or over the border of two: only the last one of a
+// stretch can be shorter than [cas.MinChunk], and no value is longer.
 func (sc *scrubber) cleanChunks(ctx context.Context, ns cas.Namespace, chunks []cas.Chunk) (bool, error) {
 	inside, border := make([]bool, len(chunks)), make([]bool, len(chunks)+1) // known, the border in front of each
 	border[0], border[len(chunks)] = true, true

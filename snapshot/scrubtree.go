@@ -203,13 +203,32 @@ func (sc *scrubber) others() error {
 			return err
 		}
 		for _, cp := range cps {
-			root, err := cas.ParseHash(cp.Tree)
-			if err == nil && sc.shares(root, shared) {
+			if does, err := sc.sharesAny(cp, shared); err != nil {
+				return err
+			} else if does {
 				sc.res.Others++
 			}
 		}
 	}
 	return sc.ctx.Err()
+}
+
+// sharesAny reports whether a checkpoint has something in which a value was found.
+func (sc *scrubber) sharesAny(cp Checkpoint, known map[cas.Hash]bool) (bool, error) {
+	rec, _, err := sc.record(cp)
+	if err != nil {
+		return false, sc.ctx.Err() // it is told when that thread is searched
+	}
+	if sc.sets[rec.Root.XAttrs].values > 0 || sc.shares(rec.Root.Tree, known) {
+		return true, nil
+	}
+	list, err := readArtifacts(sc.ctx, sc.s.blobs, rec)
+	if err != nil {
+		return false, sc.ctx.Err()
+	}
+	return slices.ContainsFunc(list, func(a index.Artifact) bool {
+		return sc.hits[cas.Key{NS: cas.Artifacts, Hash: a.Blob.Hash}] > 0
+	}), nil
 }
 
 // shares reports whether a tree has something in which a value was found.
@@ -228,7 +247,7 @@ func (sc *scrubber) shares(h cas.Hash, known map[cas.Hash]bool) bool {
 	does := slices.ContainsFunc(p.Segments, func(s cas.Hash) bool { return sc.shares(s, known) }) ||
 		len(p.Entries) > 0 && sc.named(p.Entries) ||
 		slices.ContainsFunc(p.Entries, func(e tree.Entry) bool {
-			return e.Kind == tree.Dir && sc.shares(e.Hash, known) || e.Kind == tree.File && sc.hits[cas.Key{NS: cas.Files, Hash: e.Hash}] > 0
+			return sc.sets[e.XAttrs].values > 0 || e.Kind == tree.Dir && sc.shares(e.Hash, known) || e.Kind == tree.File && sc.hits[cas.Key{NS: cas.Files, Hash: e.Hash}] > 0
 		})
 	known[h] = does
 	return does

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/secrets"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // SecretDoc is what was found of secrets in one place of a checkpoint.
@@ -97,4 +99,29 @@ func fewSecrets(list []SecretDoc) []SecretDoc {
 		few = append(few, doc)
 	}
 	return few
+}
+
+// overwrittenIn tells where values were overwritten in the files of the checkpoint before
+// a save, and what these are since then. Without one, or where it cannot be read, that is
+// nothing: the save does without.
+func (s *Store) overwrittenIn(ctx context.Context, head string) map[string]capture.Overwritten {
+	if head == "" {
+		return nil
+	}
+	_, rec, err := s.record(ctx, head)
+	if err != nil || rec.Totals.Redacted == 0 {
+		return nil
+	}
+	ranges, err := s.overwritten(ctx, rec)
+	if err != nil {
+		s.log.Warn("cannot read where the checkpoint before has zero bytes in place of secrets", "checkpoint", head, "error", err)
+		return nil
+	}
+	files := map[string]capture.Overwritten{}
+	for path, list := range ranges {
+		if e, err := s.trees.Find(ctx, rec.Root.Tree, path); err == nil && e.Flags&tree.Redacted != 0 {
+			files[path] = capture.Overwritten{Hash: e.Hash, Ranges: list}
+		}
+	}
+	return files
 }

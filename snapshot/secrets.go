@@ -70,11 +70,19 @@ func (f *secretsFound) content(place SecretPlace, name string, report secrets.Re
 		f.left = append(f.left, capture.Omission{Path: ".", Why: what + ": " + why})
 		report.Redacted = nil
 	}
-	if report = f.screen.Told(name, report); !report.Empty() {
+	path := name
+	if place == InConversation {
+		path = conversationName
+	}
+	if report = f.screen.Told(path, report); !report.Empty() {
 		f.list = append(f.list, FoundSecrets{Place: place, Path: name, Report: report})
 	}
 	return why != ""
 }
+
+// conversationName is the conversation's name on a mount, and where rules allow what
+// looks like a secret.
+const conversationName = "conversation.json"
 
 // conversation returns a conversation as it is to be stored; nil: it is left out.
 func (f *secretsFound) conversation(data []byte) ([]byte, error) {
@@ -83,7 +91,7 @@ func (f *secretsFound) conversation(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("conversation: %w", err)
 	}
 	look := secrets.Screen{Detect: f.screen.Detects()}
-	report, err := look.Screen(out, f.screen.Stops(""))
+	report, err := look.Screen(out, f.screen.Stops(conversationName))
 	report.Redacted = ranges
 	if f.content(InConversation, "", report, err) {
 		return nil, nil

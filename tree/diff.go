@@ -107,9 +107,9 @@ func (d *differ) pair(path string, old, new *Entry) error {
 			}
 		}
 		return d.dirs(path, old.Hash, new.Hash)
-	case old.Size != new.Size || old.Hash != new.Hash || old.Target != new.Target || old.Flags != new.Flags:
+	case old.Size != new.Size || old.Hash != new.Hash || old.Target != new.Target:
 		return d.report(Modified, path, old, new)
-	case d.metadata(old, new) || !sameTime(old, new):
+	case d.metadata(old, new) || old.Flags != new.Flags || !sameTime(old, new):
 		return d.report(Metadata, path, old, new)
 	}
 	return nil

@@ -67,7 +67,7 @@ func (m model) diff(n model, opt DiffOptions) []string {
 			if timeless != old || !explained[path] {
 				op = "m"
 			}
-		case old.Size != new.Size || old.Hash != new.Hash || old.Target != new.Target || old.Flags != new.Flags:
+		case old.Size != new.Size || old.Hash != new.Hash || old.Target != new.Target:
 			op = "M"
 		default:
 			op = "m"

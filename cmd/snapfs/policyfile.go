@@ -30,10 +30,10 @@ type policyFile struct {
 	RedactFile        []string      `yaml:"redactFile"`
 }
 
-// allowSecret names what looks like a secret and is none. One of the two may be empty.
+// allowSecret names what looks like a secret and is none. One of the two may be missing.
 type allowSecret struct {
-	Path linePattern `yaml:"path"`
-	Kind linePattern `yaml:"kind"`
+	Path *linePattern `yaml:"path"`
+	Kind *linePattern `yaml:"kind"`
 }
 
 // filePolicy is what a policy file says.
@@ -116,16 +116,19 @@ func readPolicy(ctx context.Context, path, source string) (filePolicy, error) {
 		}
 	}
 	for _, a := range file.AllowSecrets {
-		rule := policy.AllowRule{Pattern: a.Path.pattern, Kind: a.Kind.pattern, Source: fmt.Sprintf("%s:%d", source, max(a.Path.line, a.Kind.line))}
-		if rule.Pattern == "" {
-			rule.Pattern = "*"
-		}
-		switch known := slices.ContainsFunc(secrets.Kinds(), func(k secrets.Kind) bool { return k.Name == rule.Kind }); {
-		case a == (allowSecret{}):
+		if a.Path == nil && a.Kind == nil {
 			return filePolicy{}, usage(fmt.Errorf("%s: allowSecrets: an entry has neither a path nor a kind", name))
-		case rule.Kind != "" && !known:
-			err := fmt.Errorf("%s:%d: allowSecrets: nothing of kind %s is looked for", name, a.Kind.line, quote(rule.Kind))
-			return filePolicy{}, snapshot.WithHint(usage(err), "a warning about a secret names its kind; docs/SECRETS.md lists all")
+		}
+		rule := policy.AllowRule{Pattern: "*"}
+		if p := a.Path; p != nil {
+			rule.Pattern, rule.Source = p.pattern, fmt.Sprintf("%s:%d", source, p.line)
+		}
+		if k := a.Kind; k != nil {
+			rule.Kind, rule.Source = k.pattern, fmt.Sprintf("%s:%d", source, k.line)
+			if !slices.ContainsFunc(secrets.Kinds(), func(known secrets.Kind) bool { return known.Name == k.pattern }) {
+				err := fmt.Errorf("%s:%d: allowSecrets: nothing of kind %s is looked for", name, k.line, quote(k.pattern))
+				return filePolicy{}, snapshot.WithHint(usage(err), "a warning about a secret names its kind; docs/SECRETS.md lists all")
+			}
 		}
 		said.allowed = append(said.allowed, rule)
 	}

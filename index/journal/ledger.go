@@ -2,7 +2,9 @@ package journal
 
 import (
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
+	"hash/crc32"
 	"slices"
 	"strings"
 
@@ -29,18 +31,28 @@ const standPrefix = "deleted-"
 
 // id is what is written for the id of a life.
 func (f *life) id(id string) string {
-	if f == nil || !f.gone || strings.HasPrefix(id, standPrefix) && len(id) == len(standPrefix)+2*standBytes {
-		return id // or it is a stand-in already
+	if f == nil || !f.gone || isStand(id) {
+		return id
 	}
 	if f.stand == "" {
-		var b [standBytes]byte
-		_, _ = rand.Read(b[:]) // never fails
-		f.stand = standPrefix + hex.EncodeToString(b[:])
+		b := make([]byte, standRandom, standRandom+crc32.Size)
+		_, _ = rand.Read(b) // never fails
+		f.stand = standPrefix + hex.EncodeToString(binary.BigEndian.AppendUint32(b, standSum(b)))
 	}
 	return f.stand
 }
 
-const standBytes = 12
+// standRandom is how many random bytes a stand-in has; a checksum follows.
+const standRandom = 8
+
+func standSum(b []byte) uint32 { return crc32.ChecksumIEEE(b) }
+
+// isStand reports whether an id is a stand-in already, and no id of a user's.
+func isStand(id string) bool {
+	text, is := strings.CutPrefix(id, standPrefix)
+	b, err := hex.DecodeString(text)
+	return is && err == nil && len(b) == standRandom+crc32.Size && standSum(b[:standRandom]) == binary.BigEndian.Uint32(b[standRandom:])
+}
 
 // A key names something that lives.
 type key struct {
@@ -162,7 +174,7 @@ func (l *ledger) without(e Entry) Event {
 	case Publish:
 		ev.Thread = in.thread.id(ev.Thread)
 		ev.Checkpoint = in.checkpoint.id(ev.Checkpoint)
-		if in.head == nil && ev.ExpectedHead != "" && !strings.HasPrefix(ev.ExpectedHead, standPrefix) {
+		if in.head == nil && ev.ExpectedHead != "" && !isStand(ev.ExpectedHead) {
 			ev.ExpectedHead = "" // nobody knows it, and nothing depends on it
 		}
 		ev.ExpectedHead = in.head.id(ev.ExpectedHead)
