@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -26,8 +25,8 @@ type directory struct {
 	st       unix.Stat_t
 	since    time.Time // all of it was looked at after that
 	scope    policy.Scope
-	narrowed bool // by ignore files here or above
-	hides    bool // it has attributes that are left out for a declared secret in them
+	narrowed bool     // by ignore files here or above
+	secrets  screened // attributes that are left out for a declared secret in them
 	children []child
 	late     []*child     // that were not listed: see [worker.adopt]
 	open     atomic.Int32 // tasks that need fd
@@ -181,9 +180,7 @@ func (w *worker) finish(d *directory) error {
 		w.root = root
 		return nil
 	}
-	if !d.hides { // the next capture has to look at them again
-		w.see(d.fd, d.name(), &d.st, d.since, root.Hash, d.entry.entry.XAttrs, nil)
-	}
+	w.see(d.fd, d.name(), &d.st, d.since, root.Hash, d.entry.entry.XAttrs, &d.secrets)
 	if kept == 0 && !d.entry.keep {
 		return nil // only on the way to an include that matched nothing
 	}
@@ -370,18 +367,19 @@ func (w *worker) openSubdir(d *directory, e *child, path string) (sub *directory
 		fd.fine, fd.volume = w.fineTimes(fd.fd), checksum(path)
 	}
 	w.fill(&e.entry, d.path, &st, tree.Dir)
-	var xattrs cas.Hash
-	hides := false
-	if known, ok := w.recall(fd, &st, e.entry.Name); ok && known.same(&st) {
-		xattrs = known.xattrs()
-	} else if xattrs, hides, err = w.xattrs(fd.fd); err != nil {
+	sub = &directory{fd: fd, path: path + "/", parent: d, entry: e, st: st, since: since}
+	known, ok := w.recall(fd, &st, e.entry.Name)
+	if ok = ok && known.same(&st); ok {
+		sub.secrets, ok = known.secrets()
+		ok = ok && !(sub.secrets.hides && w.opt.Screen.Fewer)
+	}
+	if ok {
+		e.entry.XAttrs = known.xattrs()
+	} else if e.entry.XAttrs, sub.secrets.hides, err = w.xattrs(fd.fd); err != nil {
 		return nil, err
 	}
-	if hides {
-		w.omit(&w.secret, path, hidden)
-	}
-	e.entry.XAttrs = xattrs
-	return &directory{fd: fd, path: path + "/", parent: d, entry: e, st: st, since: since, hides: hides}, nil
+	w.tellSecrets(path, sub.secrets)
+	return sub, nil
 }
 
 // symlink captures a link's own text.

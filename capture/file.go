@@ -42,7 +42,6 @@ type foundFile struct {
 
 	secrets screened // what was found in it
 	whole   bool     // it is part of a database
-	hides   bool     // it has attributes that are left out for a declared secret in them
 
 	hash, xattrs cas.Hash
 	counted      int64 // bytes that the meter has, while it is read or read again
@@ -135,7 +134,7 @@ func (w *worker) unchanged(f *foundFile) bool {
 		if err := unix.Fstat(fd, &now); err != nil || !known.sameContent(&now) {
 			return false
 		}
-		if xattrs, f.hides, err = w.xattrs(fd); err != nil {
+		if xattrs, f.secrets.hides, err = w.xattrs(fd); err != nil {
 			return false
 		}
 		f.st = now
@@ -164,9 +163,7 @@ func (w *worker) settleFile(f *foundFile, ok bool) {
 		if len(f.secrets.report.Redacted) > 0 {
 			f.e.entry.Flags |= tree.Redacted
 		}
-		if f.hides {
-			w.omit(&w.secret, f.dir.pathOf(f.e), hidden)
-		} else if f.held == still {
+		if f.held == still {
 			w.see(f.dir.fd, f.e.entry.Name, &f.st, f.dir.since, f.hash, f.xattrs, &f.secrets)
 		}
 		w.tellHeld(f)

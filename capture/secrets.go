@@ -121,6 +121,7 @@ func LeftOut(err error) string { return reasonOf(err).String() }
 type screened struct {
 	report secrets.Report
 	left   reason // it is not in the tree
+	hides  bool   // it has attributes that are left out for a declared secret in them
 }
 
 // note takes what was found, and whether that ended the reading.
@@ -131,7 +132,7 @@ func (s *screened) note(report secrets.Report, err error) {
 	}
 }
 
-func (s *screened) empty() bool { return s.report.Empty() && s.left == noReason }
+func (s *screened) empty() bool { return s.report.Empty() && s.left == noReason && !s.hides }
 
 // lacks notes that a file still has the zero bytes that were put into it before.
 func (w *worker) lacks(f *foundFile) {
@@ -186,7 +187,7 @@ func (w *worker) recallSecrets(f *foundFile, known knownRecord) bool {
 		return ok
 	}
 	s := &w.opt.Screen
-	if s.Fewer && (len(was.report.Redacted) > 0 || was.left == inBinary || was.left == tooMany) {
+	if s.Fewer && (len(was.report.Redacted) > 0 || was.hides || was.left == inBinary || was.left == tooMany) {
 		return false
 	}
 	stops := w.stops(f)
@@ -212,6 +213,8 @@ func (c *walker) tellSecrets(path string, s screened) {
 	}
 	if s.left != noReason {
 		c.omit(&c.secret, path, s.left.String())
+	} else if s.hides {
+		c.omit(&c.secret, path, hidden)
 	}
 	report := c.opt.Screen.Told(path, s.report)
 	if report.Empty() {
@@ -245,16 +248,22 @@ func (c *walker) declaredIn(text, path, why string) bool {
 	return true
 }
 
+const hidesBit = 0x80
+
 // encode returns what was found as bytes, nil for nothing:
 //
-//	reason (1), then as uvarints: the length of the packed ranges, and these; findings, of
+//	reason (1), 128 more for attributes that are left out, then as uvarints: the length of the packed ranges, and these; findings, of
 //	each the line, the length of the kind and the kind; more
 func (s *screened) encode() []byte {
 	if s.empty() {
 		return nil
 	}
 	sized := func(b, what []byte) []byte { return append(binary.AppendUvarint(b, uint64(len(what))), what...) }
-	b := sized([]byte{byte(s.left)}, secrets.PackRanges(s.report.Redacted))
+	first := byte(s.left)
+	if s.hides {
+		first |= hidesBit
+	}
+	b := sized([]byte{first}, secrets.PackRanges(s.report.Redacted))
 	b = binary.AppendUvarint(b, uint64(len(s.report.Findings)))
 	for _, f := range s.report.Findings {
 		b = sized(binary.AppendUvarint(b, uint64(f.Line)), []byte(f.Kind))
@@ -287,7 +296,7 @@ func decodeScreened(b []byte) (s screened, err error) {
 		b = b[size:]
 		return what
 	}
-	s.left, b = reason(b[0]), b[1:]
+	s.left, s.hides, b = reason(b[0]&^hidesBit), b[0]&hidesBit != 0, b[1:]
 	s.report.Redacted, err = secrets.UnpackRanges(sized(), secrets.MaxRanges)
 	for n := number(); n > 0 && !bad; n-- {
 		s.report.Findings = append(s.report.Findings, secrets.Finding{Line: number(), Kind: string(sized())})

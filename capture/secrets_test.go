@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -69,6 +70,8 @@ func TestDeclaredSecrets(t *testing.T) {
 		"big-binary":             "\x7fELF\x01\x02" + big + value,
 		"many":                   strings.Repeat(value+"\n", secrets.MaxRanges+1),
 		"dir/" + value + "/deep": "below",
+		"a-part/of-a-path":       "the value stands in two names",
+		"a-part/of-another":      "none",
 		value + ".txt":           "a name",
 		"db":                     header("1") + value,
 		"db-wal":                 wal,
@@ -87,10 +90,11 @@ func TestDeclaredSecrets(t *testing.T) {
 	require.NoError(t, unix.Setxattr(ws+"/dir", "user.token", []byte(value), 0))
 	settle(t, ws)
 	m := newMemory()
-	opt := Options{Files: rules(t, "/no-such"), Screen: declared(t, value)}
+	opt := Options{Files: rules(t, "/no-such"), Screen: declared(t, value, "a-part/of-a-path")}
 	got, err := Tree(t.Context(), ws, m, opt)
 	require.NoError(t, err)
 	noTrace(t, m, got, value)
+	noTrace(t, m, got, "a-part/of-a-path")
 
 	all := m.entries(t, got)
 	zeros := strings.Repeat("\x00", len(value))
@@ -100,7 +104,7 @@ func TestDeclaredSecrets(t *testing.T) {
 		require.Equal(t, want, m.content(t, all[path]), path)
 		require.Equal(t, tree.Redacted, all[path].Flags, path)
 	}
-	for _, path := range []string{"plain", "elf-clean", "attr", "hidden-name", "dir", "other-link"} {
+	for _, path := range []string{"plain", "elf-clean", "a-part/of-another", "attr", "hidden-name", "dir", "other-link"} {
 		require.Contains(t, all, path)
 		require.Zero(t, all[path].Flags, path)
 	}
@@ -110,7 +114,7 @@ func TestDeclaredSecrets(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"elf": notText, "elf2": notText, "big-binary": notText, "db": notText, "db-wal": notText, "db2": notText, "db2-wal": notText,
 		"many": "declared secrets stand in too many places of it", "link": "a declared secret stands in what it links to",
-		starred + ".txt": inPath, "dir/" + starred: inPath,
+		strings.Repeat("*", len("a-part/of-a-path")): inPath, starred + ".txt": inPath, "dir/" + starred: inPath,
 		"attr": hidden, "hidden-name": hidden, "dir": hidden,
 	}, leftWhy(got))
 	require.Equal(t, len(leftWhy(got)), got.Secret)
@@ -125,7 +129,7 @@ func TestDeclaredSecrets(t *testing.T) {
 	opt.Known = known(t, got)
 	again, err := Tree(t.Context(), ws, newerMemory(m), opt)
 	require.NoError(t, err)
-	require.Equal(t, int64(2), again.Read, "but for the two with attributes that are left out")
+	require.Zero(t, again.Read)
 	require.Equal(t, got.Root, again.Root)
 	require.Equal(t, got.Left, again.Left)
 	require.Equal(t, got.Secrets, again.Secrets)
@@ -237,7 +241,7 @@ func TestFindings(t *testing.T) {
 // Whatever was found in a file, the next capture gets it as it was.
 func TestScreenedRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := screened{left: reason(rapid.IntRange(0, int(looksLike)).Draw(t, "left"))}
+		s := screened{left: reason(rapid.IntRange(0, int(looksLike)).Draw(t, "left")), hides: rapid.Bool().Draw(t, "hides")}
 		at := int64(0)
 		for range rapid.IntRange(0, 5).Draw(t, "ranges") {
 			r := secrets.Range{Off: at + rapid.Int64Range(0, 1<<40).Draw(t, "gap"), Len: rapid.Int64Range(1, 1<<20).Draw(t, "len")}
@@ -269,7 +273,7 @@ func TestSecretsBesideHoles(t *testing.T) {
 	require.NoError(t, f.Truncate(end))
 	want := map[int64]string{}
 	for _, off := range []int64{1 << 20, 5<<20 - 7, 100<<20 + 4096, end - int64(len(value))} {
-		_, err := f.WriteAt([]byte("x "+value)[2:], off)
+		_, err := f.WriteAt([]byte("x " + value)[2:], off)
 		require.NoError(t, err)
 		want[off] = value
 	}
@@ -293,5 +297,66 @@ func TestSecretsBesideHoles(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range chunks {
 		require.True(t, c.Zeros(), "zero bytes instead of the values make holes of the rest")
+	}
+}
+
+// What is allowed for one name of a file says nothing of its other names, whichever of
+// them is met first; those that stay are one file.
+func TestAllowedNames(t *testing.T) {
+	ws := t.TempDir()
+	files := map[string]string{}
+	for i := range 20 {
+		files[fmt.Sprintf("ok/f%d", i)] = fmt.Sprintf("%d %s", i, token)
+	}
+	files["ok/clean"] = "clean"
+	write(t, ws, files)
+	require.NoError(t, os.Mkdir(ws+"/other", 0o755))
+	for name := range files {
+		require.NoError(t, os.Link(ws+"/"+name, ws+"/other/"+name[3:]))
+		require.NoError(t, os.Link(ws+"/"+name, ws+"/ok/second-"+name[3:]))
+	}
+	settle(t, ws)
+	allowed, err := policy.CompileAllowed([]policy.AllowRule{{Pattern: "ok/"}})
+	require.NoError(t, err)
+	opt := Options{Files: rules(t), Screen: Screen{Mode: policy.SecretsExclude, Allowed: allowed}}
+	m := newMemory()
+	for range 5 {
+		got, err := Tree(t.Context(), ws, m, opt)
+		require.NoError(t, err)
+		all := m.entries(t, got)
+		groups := m.links(t, got)
+		require.Len(t, groups, len(files))
+		require.Contains(t, groups, []string{"ok/clean", "ok/second-clean", "other/clean"})
+		for name := range files {
+			require.Contains(t, all, name)
+			require.Contains(t, all, "ok/second-"+name[3:])
+			if name != "ok/clean" {
+				require.NotContains(t, all, "other/"+name[3:])
+				require.Contains(t, groups, []string{name, "ok/second-" + name[3:]})
+			}
+		}
+		require.Equal(t, 20, got.Secret)
+		opt.Known = known(t, got)
+	}
+}
+
+// A file that is what it was when declared values were overwritten in it still lacks them.
+func TestStillOverwritten(t *testing.T) {
+	ws := t.TempDir()
+	write(t, ws, map[string]string{"same": "a\x00\x00\x00\x00\x00\x00\x00\x00b", "changed": "A\x00\x00\x00\x00\x00\x00\x00\x00b", "elsewhere": "a\x00\x00\x00\x00\x00\x00\x00\x00b"})
+	settle(t, ws)
+	m := newMemory()
+	ranges := []secrets.Range{{Off: 1, Len: 8}}
+	was := Overwritten{Hash: cas.Data.Sum([]byte("a\x00\x00\x00\x00\x00\x00\x00\x00b")), Ranges: ranges}
+	opt := Options{Files: rules(t), Screen: Screen{Before: map[string]Overwritten{"same": was, "changed": was}}}
+	for range 2 {
+		got, err := Tree(t.Context(), ws, m, opt)
+		require.NoError(t, err)
+		require.Equal(t, []SecretFile{{"same", secrets.Report{Redacted: ranges}}}, got.Secrets)
+		all := m.entries(t, got)
+		require.Equal(t, tree.Redacted, all["same"].Flags)
+		require.Zero(t, all["changed"].Flags)
+		require.Zero(t, all["elsewhere"].Flags)
+		opt.Known = known(t, got)
 	}
 }

@@ -356,7 +356,7 @@ func (w *worker) readPart(p *part) error {
 	if err != nil {
 		return err
 	}
-	if p.xattrs, p.hides, err = w.xattrs(fd); err != nil {
+	if p.xattrs, p.secrets.hides, err = w.xattrs(fd); err != nil {
 		return err
 	}
 	if p.suffix == walSuffix {

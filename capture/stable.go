@@ -155,7 +155,7 @@ func (w *worker) readOnce(f *foundFile, again bool, read func(fd int, size int64
 		}
 		return false, err
 	}
-	if f.xattrs, f.hides, err = w.xattrs(fd); err != nil {
+	if f.xattrs, f.secrets.hides, err = w.xattrs(fd); err != nil {
 		return false, err
 	}
 	database := IsDatabase(got.head)

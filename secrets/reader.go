@@ -69,18 +69,13 @@ type pass struct {
 	buf              []byte
 	n, clean, looked int
 	base             int64 // offset of buf in the content
-	begun            bool
-	known, binary    bool // whether it is text; as long as that is not known, buf has its beginning
+	known, binary    bool  // whether it is text; as long as that is not known, buf has its beginning
 	scanner          Scanner
 }
 
 // step decides about as much of the buffer as can be: all of it, if the content ends
 // there or zeros follow.
 func (p *pass) step(end bool) error {
-	if !p.begun && !end { // most contents have nothing for which it matters
-		p.isBinary()
-	}
-	p.begun = true
 	if err := p.overwrite(end); err != nil {
 		return err
 	}
@@ -164,6 +159,7 @@ type Reader struct {
 	holes holeSkipper // nil: it knows of none
 	out   int         // bytes of buf that were returned
 	hole  int64       // zeros that follow what the buffer has
+	begun bool        // something was read
 	ended bool        // src has nothing more
 	err   error       // of src or of the pass; nothing is returned any more
 	own   *[]byte
@@ -278,6 +274,10 @@ func (r *Reader) fill() error {
 			break
 		}
 	}
+	if !r.begun && !r.ended { // of a content that is there whole it is asked only where it matters
+		r.isBinary()
+	}
+	r.begun = true
 	err := r.step(r.ended || r.hole > 0)
 	if r.hole > 0 {
 		r.scanner.Scan([]byte{0}, 1, func(int, Finding) bool { return true })

@@ -99,6 +99,14 @@ func TestFind(t *testing.T) {
 // The spellings of text formats are covered, too.
 func TestSpellings(t *testing.T) {
 	key := "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj\nAgEAAoIBAQC7VJTUt9Us8cKj+/x9==\n-----END KEY-----"
+	// As Python's quote, encodeURIComponent, and PHP's json_encode write them.
+	for value, text := range map[string]string{
+		"p@ss word 12345!":   "p%40ss%20word%2012345%21 p%40ss%20word%2012345! p%40ss+word+12345%21",
+		"it's (a) pass/word": "it%27s%20%28a%29%20pass/word it's%20(a)%20pass%2Fword it's%20(a)%20pass%2fword",
+		"s3cr3t/ä@\"<12345":  `s3cr3t\/\u00e4@\"<12345 s3cr3t\/\u00E4@\"\u003C12345 \"s3cr3t/ä@\\\"\\u003c12345\"`,
+	} {
+		require.Len(t, setOf(t, value).Find([]byte(text)), 3, "%s in %s", value, text)
+	}
 	for _, value := range []string{"p@ss/w\"örd&\\1<2>\n3", "postgres-p%40ss:word?", "plain-value-1234", key} {
 		set := setOf(t, value)
 		twice := func(s string) string {
@@ -107,9 +115,10 @@ func TestSpellings(t *testing.T) {
 			return string(data)
 		}
 		for name, text := range map[string]string{
-			"plain": value, "JSON": twice(value), "JSON in JSON": twice(twice(value)), "ASCII": string(jsonASCII([]byte(value))),
-			"slashes": strings.ReplaceAll(string(jsonPlain([]byte(value))), "/", `\/`),
-			"query":   "https://x/?a=" + url.QueryEscape(value) + "&b", "path": "https://" + url.PathEscape(value) + "@x/",
+			"plain": value, "JSON": twice(value), "JSON in JSON": twice(twice(value)), "ASCII": string(escaped([]byte(value), false, false, `\u%04x`)), "PHP": string(escaped([]byte(value), false, true, `\u%04X`)),
+			"Go in Python": string(escaped(escaped([]byte(value), true, false, ""), false, false, `\u%04x`)),
+			"slashes":      strings.ReplaceAll(string(escaped([]byte(value), false, false, "")), "/", `\/`),
+			"query":        "https://x/?a=" + url.QueryEscape(value) + "&b", "path": "https://" + url.PathEscape(value) + "@x/",
 			"CRLF": strings.ReplaceAll(value, "\n", "\r\n"),
 		} {
 			found := set.Find([]byte(text))

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
-	"net/url"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -14,25 +14,26 @@ import (
 // encoded; with the other line ends; and of a key in several lines each line, which may
 // stand indented.
 func spellings(value []byte) [][]byte {
-	all := [][]byte{value}
-	if bare := bytes.TrimSpace(value); len(bare) < len(value) && len(bare) >= MinLength {
-		all = append(all, spellings(bare)...)
-	}
+	all, known := [][]byte{value}, map[string]bool{string(value): true}
 	add := func(forms ...[]byte) {
 		for _, f := range forms {
-			if len(f) >= MinLength && !bytes.Equal(f, value) {
+			if len(f) >= MinLength && !known[string(f)] {
+				known[string(f)] = true
 				all = append(all, f)
 			}
 		}
 	}
+	if bare := bytes.TrimSpace(value); len(bare) < len(value) && len(bare) >= MinLength {
+		add(spellings(bare)...)
+	}
 	unix := bytes.ReplaceAll(value, []byte("\r\n"), []byte("\n"))
 	add(unix, bytes.ReplaceAll(unix, []byte("\n"), []byte("\r\n")))
-	for _, escape := range []func([]byte) []byte{jsonPlain, jsonASCII, jsonHTML, jsonSlashes} {
-		once := escape(value)
-		add(once, escape(once))
+	for _, once := range jsonForms(value) {
+		add(once)
+		add(jsonForms(once)...)
 	}
 	add(octal(value))
-	add([]byte(url.QueryEscape(string(value))), []byte(url.PathEscape(string(value))))
+	add(urlForms(value)...)
 	for shift := range 3 {
 		add(base64Core(base64.RawStdEncoding, value, shift), base64Core(base64.RawURLEncoding, value, shift))
 	}
@@ -86,38 +87,83 @@ func octal(b []byte) []byte {
 	return out
 }
 
-// jsonPlain escapes what a JSON string cannot have.
-func jsonPlain(b []byte) []byte { return escaped(b, "", false) }
-
-// jsonASCII escapes all that is not ASCII, too, as Python does.
-func jsonASCII(b []byte) []byte { return escaped(b, "", true) }
-
-// jsonHTML escapes what means something in HTML, too, as Go does.
-func jsonHTML(b []byte) []byte { return escaped(b, "<>&", false) }
-
-// jsonSlashes escapes slashes, too, as PHP does.
-func jsonSlashes(b []byte) []byte {
-	return bytes.ReplaceAll(jsonPlain(b), []byte("/"), []byte(`\/`))
+// jsonForms returns how programs write a value in a JSON string: what JSON does not allow
+// is escaped, and besides what means something in HTML (Go), slashes (PHP), what is not
+// ASCII (Python, PHP), with small or capital hex digits.
+func jsonForms(b []byte) [][]byte {
+	var forms [][]byte
+	for _, html := range []bool{false, true} {
+		for _, slashes := range []bool{false, true} {
+			for _, format := range []string{"", `\u%04x`, `\u%04X`} {
+				forms = append(forms, escaped(b, html, slashes, format))
+			}
+		}
+	}
+	return forms
 }
 
-// escaped writes the inside of a JSON string. Bytes that are not UTF-8 stay.
-func escaped(b []byte, more string, ascii bool) []byte {
+// escaped writes the inside of a JSON string. Bytes that are not UTF-8 stay. What is not
+// ASCII is written in a format, if there is one.
+func escaped(b []byte, html, slashes bool, format string) []byte {
 	out := make([]byte, 0, len(b))
+	control := format
+	if control == "" {
+		control = `\u%04x`
+	}
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
 		switch short := bytes.IndexByte([]byte("\"\\\b\f\n\r\t"), b[0]); {
 		case short >= 0:
 			out = append(out, '\\', "\"\\bfnrt"[short])
-		case r < ' ', r == 0x7f && ascii, r < utf8.RuneSelf && bytes.IndexByte([]byte(more), b[0]) >= 0:
-			out = fmt.Appendf(out, `\u%04x`, r)
-		case ascii && r > 0xffff:
-			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+(r-0x10000)>>10, 0xdc00+(r-0x10000)&0x3ff)
-		case ascii && r >= utf8.RuneSelf && n > 1:
-			out = fmt.Appendf(out, `\u%04x`, r)
+		case r < ' ', r == 0x7f && format != "", html && (r == '<' || r == '>' || r == '&'):
+			out = fmt.Appendf(out, control, r)
+		case slashes && r == '/':
+			out = append(out, `\/`...)
+		case format != "" && r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(fmt.Appendf(out, format, high), format, low)
+		case format != "" && r >= utf8.RuneSelf && n > 1:
+			out = fmt.Appendf(out, format, r)
 		default:
 			out = append(out, b[:n]...)
 		}
 		b = b[n:]
 	}
 	return out
+}
+
+// Bytes that encoders of URLs keep, beside letters and digits.
+var urlKept = []string{
+	"-_.~",                 // RFC 3986; Go's queries
+	"-_.~/",                // Python's quote
+	"-_.!~*'()",            // encodeURIComponent
+	"-_.*",                 // forms
+	"-_.",                  // PHP
+	"-_.~$&+:=@",           // a part of a path in Go
+	"-_.~$&+,/:;=@",        // Go's paths
+	"-_.!~*'();/?:@&=+$,#", // encodeURI
+}
+
+// urlForms returns how programs escape a value in a URL.
+func urlForms(b []byte) [][]byte {
+	var forms [][]byte
+	for _, kept := range urlKept {
+		for _, format := range []string{"%%%02X", "%%%02x"} {
+			for _, space := range []string{"%20", "+"} {
+				var out []byte
+				for _, c := range b {
+					switch {
+					case c == ' ':
+						out = append(out, space...)
+					case isWord(c) || bytes.IndexByte([]byte(kept), c) >= 0:
+						out = append(out, c)
+					default:
+						out = fmt.Appendf(out, format, c)
+					}
+				}
+				forms = append(forms, out)
+			}
+		}
+	}
+	return forms
 }

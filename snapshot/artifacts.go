@@ -162,7 +162,7 @@ func (s *Store) AddArtifact(ctx context.Context, thread string, file ArtifactFil
 	defer end()
 	a, left, err := s.putArtifact(ctx, w, file, &found)
 	if left {
-		err = WithHint(fmt.Errorf("%s: %w", found.left[0].Why, ErrRefused), "take the secret out of the file; what a policy allows, --secrets warn lets in")
+		err = WithHint(fmt.Errorf("%s: %w", found.left[0].Why, ErrRefused), "take the secret out of the file")
 	}
 	if err != nil {
 		return Artifact{}, nil, err

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/policy"
+	"github.com/snapfs/snapfs/restore"
 	"github.com/snapfs/snapfs/secrets"
 )
 
@@ -312,4 +314,116 @@ func TestNoDeclaredByteAnywhere(t *testing.T) {
 			require.NotContains(t, log.String(), v)
 		}
 	})
+}
+
+// What is allowed by kind alone, or for conversation.json, is allowed in the conversation.
+func TestAllowedInConversation(t *testing.T) {
+	s := newStore(t)
+	ws := t.TempDir()
+	write(t, ws, map[string]string{"a": "a"})
+	for _, tt := range []struct {
+		rules []policy.AllowRule
+		kept  bool
+	}{
+		{nil, false},
+		{[]policy.AllowRule{{Pattern: "a"}, {Pattern: "*", Kind: "private-key"}}, false},
+		{[]policy.AllowRule{{Pattern: "*", Kind: "github-token"}}, true},
+		{[]policy.AllowRule{{Pattern: "/conversation.json"}}, true},
+	} {
+		res, err := s.Save(t.Context(), SaveOptions{
+			Workspace: ws, Thread: "t", Conversation: strings.NewReader(`["` + shapedToken + `"]`),
+			Settings: policy.Settings{Secrets: policy.SecretsExclude}, Secrets: SecretsOptions{Allowed: tt.rules},
+		})
+		require.NoError(t, err)
+		require.Equal(t, tt.kept, res.Checkpoint.Conversation, "%v", tt.rules)
+		require.Equal(t, tt.kept, res.Checkpoint.Findings == 0)
+	}
+}
+
+// What was restored without its secrets, and saved again, still counts as redacted: over
+// the original it does not take the secrets away.
+func TestRestoredAndSavedAgain(t *testing.T) {
+	s := newStore(t)
+	ws := t.TempDir()
+	content := "token: " + declaredValue + "\n"
+	write(t, ws, map[string]string{"conf": content, "other": "1"})
+	first, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Secrets: declaredSet(t, declaredValue)})
+	require.NoError(t, err)
+	sandbox := restored(t, s, first.Checkpoint.ID)
+	write(t, sandbox, map[string]string{"other": "2"})
+	for range 2 {
+		again, err := s.Save(t.Context(), SaveOptions{Workspace: sandbox, Thread: "t"})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, again.Checkpoint.Redactions)
+		require.Equal(t, []FoundSecrets{{Path: "conf", Report: secrets.Report{Redacted: []secrets.Range{{Off: 7, Len: int64(len(declaredValue))}}}}}, again.Found)
+	}
+	_, err = s.Restore(t.Context(), "t@latest", RestoreOptions{Dir: ws, Mode: restore.Overlay})
+	require.NoError(t, err)
+	for name, want := range map[string]string{"conf": content, "other": "2"} {
+		got, err := os.ReadFile(filepath.Join(ws, name))
+		require.NoError(t, err)
+		require.Equal(t, want, string(got))
+	}
+	require.Empty(t, faults(t, s))
+}
+
+// An id that only looks like what a purge writes in its place goes, too.
+func TestPurgeForgetsAnyID(t *testing.T) {
+	s := newStore(t)
+	ws := t.TempDir()
+	write(t, ws, map[string]string{"a": "a"})
+	ids := []string{"deleted-Sup3rSecretVal-000123456", "deleted-0123456789abcdef01234567"}
+	for _, id := range ids {
+		_, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", ID: id})
+		require.NoError(t, err)
+	}
+	save(t, s, ws, "another")
+	for _, id := range ids {
+		_, err := s.Delete(t.Context(), id)
+		require.NoError(t, err)
+	}
+	for range 2 {
+		res, err := s.GC(t.Context(), GCRequest{Purge: true})
+		require.NoError(t, err)
+		require.Empty(t, res.Left)
+	}
+	require.NoError(t, s.Close())
+	require.Empty(t, filesWith(t, s.dir, ids...))
+}
+
+// A scrub of one thread says that others have what it found, whatever that is in.
+func TestScrubTellsOfOthers(t *testing.T) {
+	for name, prepare := range map[string]func(ws string, opt *SaveOptions){
+		"a file": func(ws string, _ *SaveOptions) { write(t, ws, map[string]string{"f": declaredValue}) },
+		"an attribute": func(ws string, _ *SaveOptions) {
+			require.NoError(t, unix.Setxattr(ws+"/a", "user.k", []byte(declaredValue), 0))
+		},
+		"one of the root": func(ws string, _ *SaveOptions) {
+			require.NoError(t, unix.Setxattr(ws, "user.k", []byte(declaredValue), 0))
+		},
+		"an artifact": func(ws string, opt *SaveOptions) {
+			write(t, ws+"-beside", map[string]string{"b": declaredValue})
+			opt.Artifacts = []ArtifactFile{{Path: ws + "-beside/b"}}
+		},
+		"a directory's": func(ws string, _ *SaveOptions) {
+			require.NoError(t, os.Mkdir(ws+"/d", 0o755))
+			require.NoError(t, unix.Setxattr(ws+"/d", "user.k", []byte(declaredValue), 0))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			ws := t.TempDir()
+			write(t, ws, map[string]string{"a": "a", "b": "b"})
+			opt := SaveOptions{Workspace: ws, Thread: "A"}
+			prepare(ws, &opt)
+			res, err := s.Save(t.Context(), opt)
+			require.NoError(t, err)
+			_, err = s.Fork(t.Context(), res.Checkpoint.ID, ForkOptions{Thread: "B"})
+			require.NoError(t, err)
+			got, err := s.Scrub(t.Context(), declaredSet(t, declaredValue).Declared, ScrubOptions{Thread: "A"}, func(ScrubHit) error { return nil })
+			require.NoError(t, err)
+			require.Positive(t, got.Hits)
+			require.Equal(t, 1, got.Others)
+		})
+	}
 }

@@ -27,6 +27,7 @@ func run(ctx context.Context, args []string) int {
 	app := newApp()
 	line := parseArgs(app, args)
 	app.Metadata = map[string]any{flagsGiven: line.given}
+	hide(slices.Concat(line.before, line.after))
 	err := line.check()
 	if err == nil {
 		err = app.RunContext(ctx, line.ordered())

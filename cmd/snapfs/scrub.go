@@ -99,7 +99,11 @@ func (s scrub) end(res snapshot.ScrubResult, err error) error {
 		warn("not deleted: %s", what)
 	}
 	if res.Deleted+res.Removed > 0 {
-		summary(s.c, "deleted %s and %s of threads: snapfs gc removes their bytes", plural(res.Deleted, "checkpoint", "checkpoints"), plural(res.Removed, "artifact", "artifacts"))
+		what := plural(res.Deleted, "checkpoint", "checkpoints")
+		if res.Removed > 0 {
+			what += " and " + plural(res.Removed, "artifact", "artifacts") + " of threads"
+		}
+		summary(s.c, "deleted %s: snapfs gc removes their bytes", what)
 	}
 	if err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -31,16 +33,29 @@ var assignment = regexp.MustCompile(`^(export )?[A-Z_][A-Z0-9_]*=.*[^=]`)
 // prints and logs stars instead of them, its children do not get the variables, and it
 // leaves no memory behind where somebody could read it.
 func declare(c *cli.Context, env, files []string) (opt snapshot.SecretsOptions, err error) {
+	if len(env)+len(files) == 0 {
+		return opt, nil
+	}
+	if err := noCoreDumps(); err != nil {
+		return opt, err
+	}
 	var values []secrets.Value
 	for _, name := range env {
 		value, ok := os.LookupEnv(name)
-		if !ok {
+		switch {
+		case !ok && !variableName.MatchString(name):
+			err := fmt.Errorf("--%s: there is no variable of the name that was given, which is not shown: it may be a secret", redactEnvFlag.Name)
+			return opt, snapshot.WithHint(usage(err), "give the name of a variable, not what it has")
+		case !ok:
 			err := fmt.Errorf("redact the value of %s: there is no such variable", quote(name))
 			return opt, snapshot.WithHint(usage(err), "set and export it, or do not name it: what must not be stored is not known")
 		}
 		source := "variable " + quote(name)
 		opt.Sources = append(opt.Sources, source)
 		values = append(values, secrets.Value{Bytes: []byte(value), Source: source})
+	}
+	if i := slices.Index(files, "-"); i >= 0 && slices.Contains(files[i+1:], "-") {
+		return opt, usagef("--%s - twice: stdin can be read once", redactFileFlag.Name)
 	}
 	for _, name := range files {
 		data, err := readInput(c.Context, name, maxSecretsFile)
@@ -70,13 +85,51 @@ func declare(c *cli.Context, env, files []string) (opt snapshot.SecretsOptions, 
 	if opt.Declared == nil {
 		return opt, nil
 	}
-	hidden.Store(opt.Declared)
+	hidden.Store(opt.Declared) // more than what is hidden from the beginning
 	for _, name := range env {
 		if err := os.Unsetenv(name); err != nil {
 			return opt, err
 		}
 	}
-	return opt, noCoreDumps()
+	return opt, nil
+}
+
+// variableName is how variables with secrets are called. Whatever else is given for a
+// name may be a value.
+var variableName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
+
+// hide keeps declared secrets out of what is printed before [declare] knows all of them:
+// those of the command line, as far as they can be read by then.
+func hide(flags []string) {
+	var values []secrets.Value
+	for i, flag := range flags {
+		name, value, given := strings.Cut(strings.TrimLeft(flag, "-"), "=")
+		if !given && i+1 < len(flags) {
+			value = flags[i+1]
+		}
+		switch name {
+		case redactEnvFlag.Name, redactFileFlag.Name:
+			_ = noCoreDumps() // what reads them all says if it cannot
+		}
+		switch name {
+		case redactEnvFlag.Name:
+			values = append(values, secrets.Value{Bytes: []byte(os.Getenv(value))})
+		case redactFileFlag.Name:
+			if info, err := os.Stat(value); err != nil || !info.Mode().IsRegular() || info.Size() > maxSecretsFile {
+				continue
+			}
+			if data, err := os.ReadFile(value); err == nil {
+				values = append(values, secrets.Lines(data, "")...)
+			}
+		}
+	}
+	values = slices.DeleteFunc(values, func(v secrets.Value) bool {
+		_, err := secrets.NewSet([]secrets.Value{v})
+		return err != nil
+	})
+	if set, err := secrets.NewSet(values); err == nil && set != nil {
+		hidden.Store(set)
+	}
 }
 
 // noCoreDumps keeps the memory of the process out of core dumps, also of those that the
