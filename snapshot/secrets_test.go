@@ -266,7 +266,7 @@ func TestNoDeclaredByteAnywhere(t *testing.T) {
 			}
 			content[name] = strings.Join(rapid.SliceOfN(part, 0, 8).Draw(t, "parts"), "")
 			path := filepath.Join(ws, name)
-			if filepath.Clean(path) != path || os.MkdirAll(filepath.Dir(path), 0o755) != nil || os.WriteFile(path, []byte(content[name]), 0o644) != nil {
+			if path != ws+"/"+name || os.MkdirAll(filepath.Dir(path), 0o755) != nil || os.WriteFile(path, []byte(content[name]), 0o644) != nil {
 				delete(content, name) // no name of a file
 				continue
 			}
