@@ -45,7 +45,7 @@ func NewSet(values []Value) (*Set, error) {
 	var errs []error
 	s := &Set{}
 	for _, v := range values {
-		if err := usable(v); err != nil {
+		if err := v.Check(); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -64,8 +64,8 @@ func NewSet(values []Value) (*Set, error) {
 	return s, nil
 }
 
-// usable says why a value cannot be looked for.
-func usable(v Value) error {
+// Check says why a value cannot be looked for; nil: it can.
+func (v Value) Check() error {
 	switch n := len(v.Bytes); {
 	case n < MinLength:
 		return fmt.Errorf("%s: %d bytes, a declared secret has at least %d: %w", v.Source, n, MinLength, ErrTooShort)

@@ -163,7 +163,7 @@ func values(t *rapid.T) (set *Set, all []string) {
 		rapid.StringMatching(`[ab]{8,12}`),
 		rapid.StringMatching(`[a-c]{8,9}`),
 		rapid.StringN(8, 40, 200),
-	).Filter(func(s string) bool { return usable(Value{Bytes: []byte(s)}) == nil }), 1, 5).Draw(t, "values")
+	).Filter(func(s string) bool { return Value{Bytes: []byte(s)}.Check() == nil }), 1, 5).Draw(t, "values")
 	return setOf(t, all...), all
 }
 

@@ -163,7 +163,7 @@ func (p *purge) caches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return eachFile(filepath.Join(cache, memoryDirName), func(path string) error {
+	err = eachFile(filepath.Join(cache, memoryDirName), func(path string) error {
 		id, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -174,6 +174,12 @@ func (p *purge) caches(ctx context.Context) error {
 		}
 		return err
 	})
+	for _, folder := range []string{knownDir, memoryDirName} { // before the request goes
+		if serr := p.h.fsys.SyncDir(filepath.Join(cache, folder)); !errors.Is(serr, iofs.ErrNotExist) {
+			err = errors.Join(err, serr)
+		}
+	}
+	return err
 }
 
 // eachFile calls fn with the paths of the files in a directory; one that is gone meanwhile

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -85,7 +86,8 @@ func declare(c *cli.Context, env, files []string) (opt snapshot.SecretsOptions, 
 	if opt.Declared == nil {
 		return opt, nil
 	}
-	hidden.Store(opt.Declared) // more than what is hidden from the beginning
+	known := func() *secrets.Set { return opt.Declared } // more than what is hidden from the beginning
+	hidden.Store(&known)
 	for _, name := range env {
 		if err := os.Unsetenv(name); err != nil {
 			return opt, err
@@ -99,37 +101,48 @@ func declare(c *cli.Context, env, files []string) (opt snapshot.SecretsOptions, 
 var variableName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
 
 // hide keeps declared secrets out of what is printed before [declare] knows all of them:
-// those of the command line, as far as they can be read by then.
+// those of the command line, as far as they can be read by then. They are read only if
+// something is printed.
 func hide(flags []string) {
-	var values []secrets.Value
+	var env, files []string
 	for i, flag := range flags {
 		name, value, given := strings.Cut(strings.TrimLeft(flag, "-"), "=")
 		if !given && i+1 < len(flags) {
 			value = flags[i+1]
 		}
 		switch name {
-		case redactEnvFlag.Name, redactFileFlag.Name:
-			_ = noCoreDumps() // what reads them all says if it cannot
-		}
-		switch name {
 		case redactEnvFlag.Name:
-			values = append(values, secrets.Value{Bytes: []byte(os.Getenv(value))})
+			env = append(env, value)
 		case redactFileFlag.Name:
-			if info, err := os.Stat(value); err != nil || !info.Mode().IsRegular() || info.Size() > maxSecretsFile {
-				continue
-			}
-			if data, err := os.ReadFile(value); err == nil {
-				values = append(values, secrets.Lines(data, "")...)
-			}
+			files = append(files, value)
 		}
 	}
-	values = slices.DeleteFunc(values, func(v secrets.Value) bool {
-		_, err := secrets.NewSet([]secrets.Value{v})
-		return err != nil
-	})
-	if set, err := secrets.NewSet(values); err == nil && set != nil {
-		hidden.Store(set)
+	if len(env)+len(files) == 0 {
+		return
 	}
+	_ = noCoreDumps() // declare says if it cannot be
+	known := sync.OnceValue(func() *secrets.Set { return readable(env, files) })
+	hidden.Store(&known)
+}
+
+// readable is the set of what variables and files declare, without what cannot be read or
+// looked for.
+func readable(env, files []string) *secrets.Set {
+	var values []secrets.Value
+	for _, name := range env {
+		values = append(values, secrets.Value{Bytes: []byte(os.Getenv(name))})
+	}
+	for _, name := range files {
+		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() || info.Size() > maxSecretsFile {
+			continue
+		}
+		if data, err := os.ReadFile(name); err == nil {
+			values = append(values, secrets.Lines(data, "")...)
+		}
+	}
+	values = slices.DeleteFunc(values, func(v secrets.Value) bool { return v.Check() != nil })
+	set, _ := secrets.NewSet(values) // all are usable
+	return set
 }
 
 // noCoreDumps keeps the memory of the process out of core dumps, also of those that the

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/secrets"
 )
 
-// hidden are the declared secrets that the program never prints.
-var hidden atomic.Pointer[secrets.Set]
+// hidden tells the declared secrets that the program never prints; nil: there are none.
+var hidden atomic.Pointer[func() *secrets.Set]
 
 // stderr is where all goes that is no result.
 var stderr io.Writer = masked{processStderr{}}
@@ -29,7 +29,7 @@ func (m masked) Write(p []byte) (int, error) {
 	if set == nil {
 		return m.w.Write(p)
 	}
-	if _, err := io.WriteString(m.w, set.Mask(string(p))); err != nil {
+	if _, err := io.WriteString(m.w, (*set)().Mask(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
