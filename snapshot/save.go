@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -114,12 +113,9 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if err != nil {
 		return SaveResult{}, err
 	}
-	labels := map[string]string{}
-	for key, value := range opt.Labels {
-		if err := refuse(declared, "label", key); err != nil {
-			return SaveResult{}, err
-		}
-		labels[key] = found.text("label "+key, value)
+	labels, err := found.labels(opt.Labels)
+	if err != nil {
+		return SaveResult{}, err
 	}
 	begin := BeginRequest{Thread: opt.Thread, ID: opt.ID, Name: opt.Name, PID: os.Getpid()}
 	if opt.Parent != "" {
@@ -131,16 +127,15 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	var known *capture.Known
 	var knownFile string
-	var aside []string                                                                                   // before the session begins: a repair may set more aside
-	good := knownFor{Policy: cas.Data.Sum(files.Record(withoutSecrets(opt.Settings)).Encode()).String()} // what the ignore files say, each save sees anew
+	// What the ignore files say, each save sees anew.
+	good := knownFor{Policy: cas.Data.Sum(files.Record(withoutSecrets(opt.Settings)).Encode()).String()}
 	if s.dir != "" {
 		if knownFile, err = s.knownPath(workspace, opt.Thread); err != nil {
 			return SaveResult{}, err
 		}
-		if aside, err = s.asidePacks(); err != nil {
+		if good.Aside, err = s.asidePacks(); err != nil { // before the session begins: a repair may set more aside
 			return SaveResult{}, err
 		}
-		good.Aside = aside
 		good.Secrets = s.knownSecrets(found.screen)
 		if !opt.FullScan {
 			known, begin.Base, found.screen.Fewer = s.loadKnown(knownFile, good)
@@ -213,26 +208,8 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if rec.Artifacts, rec.ArtifactCount, added, err = s.artifactsFor(ctx, w, opt.Thread, opt.Artifacts, &found); err != nil {
 		return SaveResult{}, err
 	}
-	if left := append(found.left, got.Left...); len(left) > 0 {
-		list, err := encodeOmissions(left)
-		if err != nil {
-			return SaveResult{}, err
-		}
-		if rec.Omissions, err = putSmall(ctx, w, list); err != nil {
-			return SaveResult{}, err
-		}
-		rec.OmissionCount = uint64(len(left))
-	}
-	found.list = append(found.list, inFiles(got.Secrets)...)
-	if len(found.list) > 0 {
-		list, err := encodeSecrets(found.list)
-		if err != nil {
-			return SaveResult{}, err
-		}
-		if rec.Secrets, err = putSmall(ctx, w, list); err != nil {
-			return SaveResult{}, err
-		}
-		rec.Redactions, rec.FindingCount = countSecrets(found.list)
+	if err := found.put(ctx, w, &rec, got); err != nil {
+		return SaveResult{}, err
 	}
 	if conversation != nil {
 		if rec.Conversation, err = putConversation(ctx, w, conversation); err != nil {
@@ -254,7 +231,6 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		res.Secret++
 		res.LeftForSecrets = append(res.LeftForSecrets, o.Why)
 	}
-	slices.SortStableFunc(found.list, comparePlaces)
 	res.Found = found.list
 	return res, nil
 }

@@ -1,10 +1,14 @@
 package snapshot
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/secrets"
 )
@@ -58,6 +62,18 @@ func (f *secretsFound) text(field, text string) string {
 	return f.screen.Declared.Mask(text)
 }
 
+// labels returns labels as they are to be stored.
+func (f *secretsFound) labels(labels map[string]string) (map[string]string, error) {
+	stored := map[string]string{}
+	for key, value := range labels {
+		if err := refuse(f.screen.Declared, "label", key); err != nil {
+			return nil, err
+		}
+		stored[key] = f.text("label "+key, value)
+	}
+	return stored, nil
+}
+
 // content takes what was found in an artifact or in the conversation, and the error of
 // reading it. It reports whether that is to be left out for it.
 func (f *secretsFound) content(place SecretPlace, name string, report secrets.Report, err error) (left bool) {
@@ -97,6 +113,35 @@ func (f *secretsFound) conversation(data []byte) ([]byte, error) {
 		return nil, nil
 	}
 	return out, nil
+}
+
+// put stores the lists of what was left out and of where secrets were found, those of a
+// capture, too, and names them in a record.
+func (f *secretsFound) put(ctx context.Context, w cas.Writer, rec *index.Record, got capture.Result) error {
+	left := append(f.left[:len(f.left):len(f.left)], got.Left...)
+	slices.SortStableFunc(left, func(a, b capture.Omission) int { return strings.Compare(a.Path, b.Path) })
+	if len(left) > 0 {
+		list, err := encodeOmissions(left)
+		if err != nil {
+			return err
+		}
+		if rec.Omissions, err = putSmall(ctx, w, list); err != nil {
+			return err
+		}
+		rec.OmissionCount = uint64(len(left))
+	}
+	f.list = append(f.list, inFiles(got.Secrets)...)
+	slices.SortStableFunc(f.list, comparePlaces)
+	if len(f.list) == 0 {
+		return nil
+	}
+	list, err := encodeSecrets(f.list)
+	if err != nil {
+		return err
+	}
+	rec.Redactions, rec.FindingCount = countSecrets(f.list)
+	rec.Secrets, err = putSmall(ctx, w, list)
+	return err
 }
 
 // inFiles is what a capture has found.
