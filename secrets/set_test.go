@@ -140,6 +140,17 @@ func TestSpellings(t *testing.T) {
 	require.Contains(t, masked, "  -----BEGIN KEY-----\n", "what many files have is not a secret")
 }
 
+// What is plain has the spellings that it would have if it were not taken for that.
+func TestPlain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		value := []byte(rapid.StringMatching(`[A-Za-z0-9._-]{8,30}`).Draw(t, "value"))
+		require.True(t, isPlain(value))
+		for _, form := range append(append(jsonForms(value), urlForms(value)...), octal(value)) {
+			require.Equal(t, value, form)
+		}
+	})
+}
+
 // plainFind is what Find should return, the slow way.
 func plainFind(set *Set, data []byte) []bool {
 	covered := make([]bool, len(data))

@@ -28,12 +28,14 @@ func spellings(value []byte) [][]byte {
 	}
 	unix := bytes.ReplaceAll(value, []byte("\r\n"), []byte("\n"))
 	add(unix, bytes.ReplaceAll(unix, []byte("\n"), []byte("\r\n")))
-	for _, once := range jsonForms(value) {
-		add(once)
-		add(jsonForms(once)...)
+	if !isPlain(value) { // what is, no format writes otherwise
+		for _, once := range jsonForms(value) {
+			add(once)
+			add(jsonForms(once)...)
+		}
+		add(octal(value))
+		add(urlForms(value)...)
 	}
-	add(octal(value))
-	add(urlForms(value)...)
 	for shift := range 3 {
 		add(base64Core(base64.RawStdEncoding, value, shift), base64Core(base64.RawURLEncoding, value, shift))
 	}
@@ -62,6 +64,16 @@ const keyLine = 32
 func isBase64(line []byte) bool {
 	for _, c := range bytes.TrimRight(line, "=") {
 		if !isWord(c) && c != '+' && c != '/' {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlain reports whether all of a value is kept by every encoder.
+func isPlain(value []byte) bool {
+	for _, c := range value {
+		if !isWord(c) && c != '-' && c != '_' && c != '.' {
 			return false
 		}
 	}
