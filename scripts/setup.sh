@@ -22,6 +22,7 @@ wanted=(
 	node:nodejs
 	rg:ripgrep
 	fdfind:fd-find
+	script:bsdutils # a terminal
 )
 
 # only when asked for

@@ -69,6 +69,7 @@ type ArtifactFile struct {
 	Path      string
 	Name      string // empty: the file's own
 	MediaType string // empty: told by the name, else by the content
+	Once      bool   // not if the thread has one of the same name, type and content
 }
 
 // putArtifact stores a file's content. It is read like a file of a workspace:
@@ -255,7 +256,8 @@ func (s *Store) artifactsFor(ctx context.Context, w cas.Writer, thread string, f
 		if err != nil {
 			return rec, 0, nil, err
 		}
-		if !left {
+		same := func(b Artifact) bool { return a.Name == b.Name && a.MediaType == b.MediaType && a.Hash == b.Hash }
+		if !left && !(f.Once && slices.ContainsFunc(all, same)) {
 			added = append(added, a)
 		}
 	}

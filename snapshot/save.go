@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,9 +34,14 @@ type SaveOptions struct {
 	Name      string // optional
 	Parent    string // must be the head, as a reference; empty: whatever is
 	Run       string // id of the agent's run: the id becomes checkpoint-RUN, the reason automatic
+	Automatic bool   // the reason is automatic, whether or not there is a Run
 	Message   string
 	Labels    map[string]string
 	Artifacts []ArtifactFile // to become the thread's, and so the checkpoint's
+	// ArtifactsDir is a directory of which each regular file becomes an artifact, called by
+	// its path below it, unless the thread has one of the same name, type and content; "":
+	// none.
+	ArtifactsDir string
 	// Conversation yields JSON to be kept with the files; nil: none.
 	Conversation io.Reader
 	// SkipUnreadable publishes without what could not be read; that is listed.
@@ -103,9 +109,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 			return SaveResult{}, err
 		}
 	}
-	if opt.Run != "" && opt.ID == "" {
-		opt.ID = "checkpoint-" + opt.Run
-	}
+	opt.ID = opt.id()
 	rules := files.Record(opt.Settings)
 	rules.Allowed, rules.Redacted = opt.Secrets.Allowed, opt.Secrets.Sources
 	declared := opt.Secrets.Declared
@@ -117,13 +121,9 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if err != nil {
 		return SaveResult{}, err
 	}
-	begin := BeginRequest{Thread: opt.Thread, ID: opt.ID, Name: opt.Name, PID: os.Getpid()}
-	if opt.Parent != "" {
-		parent, err := s.Resolve(ctx, opt.Parent)
-		if err != nil {
-			return SaveResult{}, err
-		}
-		begin.Parent = parent.ID
+	begin, err := s.beginRequest(ctx, opt)
+	if err != nil {
+		return SaveResult{}, err
 	}
 	var known *capture.Known
 	var knownFile string
@@ -174,7 +174,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	reason := index.Manual
 	switch {
-	case opt.Run != "":
+	case opt.Run != "" || opt.Automatic:
 		reason = index.Automatic
 	case opt.Name != "":
 		reason = index.Named
@@ -203,6 +203,16 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	rules.Ignore = got.Ignore
 	if rec.Policy, err = putSmall(ctx, w, rules.Encode()); err != nil {
 		return SaveResult{}, err
+	}
+	if opt.ArtifactsDir != "" {
+		files, passed, err := artifactsIn(opt.ArtifactsDir)
+		if err != nil {
+			return SaveResult{}, err
+		}
+		opt.Artifacts = append(slices.Clone(opt.Artifacts), files...)
+		if passed > 0 {
+			got.Warnings = append(got.Warnings, fmt.Sprintf("no artifacts: %d symlinks or special files in %s", passed, quoted(opt.ArtifactsDir)))
+		}
 	}
 	var added []Artifact
 	if rec.Artifacts, rec.ArtifactCount, added, err = s.artifactsFor(ctx, w, opt.Thread, opt.Artifacts, &found); err != nil {

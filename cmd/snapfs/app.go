@@ -26,7 +26,7 @@ const program = "snapfs"
 func run(ctx context.Context, args []string) int {
 	app := newApp()
 	line := parseArgs(app, args)
-	app.Metadata = map[string]any{flagsGiven: line.given}
+	app.Metadata = map[string]any{flagsGiven: line.given, commandGiven: line.command}
 	hide(slices.Concat(line.before, line.after))
 	err := line.check()
 	if err == nil {
@@ -60,7 +60,7 @@ func newApp() *cli.App {
 			cli.HelpFlag,
 		},
 		Commands: commands(program,
-			initCommand, saveCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand,
+			initCommand, saveCommand, runCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand,
 			diffCommand, forkCommand, renameCommand, deleteCommand, gcCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand,
 			policyCommand, statsCommand, configCommand, versionCommand, helpCommand,
 		),

@@ -20,6 +20,7 @@ type commandLine struct {
 	verbs   []string // the verb, and the verb below it where there are such
 	after   []string // the verb's flags with their values
 	rest    []string // arguments
+	command int      // how many of them, the last ones, stand behind a "--"
 	given   map[string]bool
 	help    bool     // somebody asks how to use it
 	lacking string   // a last flag that lacks its value
@@ -40,6 +41,7 @@ func parseArgs(app *cli.App, args []string) commandLine {
 		switch {
 		case arg == "--":
 			line.rest = append(line.rest, args[i+1:]...)
+			line.command = len(args) - i - 1
 			return line
 		case len(arg) < 2 || arg[0] != '-':
 			line.argument(app, arg)
@@ -115,12 +117,17 @@ func (l *commandLine) argument(app *cli.App, arg string) {
 }
 
 // check refuses what is there and empty: it stands for a variable of a script that
-// is not set, and would mean the current directory or the default.
+// is not set, and would mean the current directory or the default. What another program is
+// given may well be empty.
 func (l *commandLine) check() error {
 	if len(l.emptied) > 0 {
 		return snapshot.WithHint(usage(fmt.Errorf("%s: its value is empty", l.emptied[0])), "a variable may not be set; leave the flag out")
 	}
-	if slices.Contains(l.rest, "") {
+	own := l.rest
+	if slices.Equal(l.verbs, []string{runVerb}) {
+		own = own[:len(own)-l.command]
+	}
+	if slices.Contains(own, "") {
 		return snapshot.WithHint(usage(errors.New("an argument is empty")), "a variable may not be set")
 	}
 	return nil

@@ -113,6 +113,19 @@ func listArtifacts(c *cli.Context, store *snapshot.Store) error {
 	})
 }
 
+// artifactFiles reads the flags --artifact.
+func artifactFiles(c *cli.Context) ([]snapshot.ArtifactFile, error) {
+	var files []snapshot.ArtifactFile
+	for _, text := range c.StringSlice("artifact") {
+		file, err := artifactFile(text)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
+
 // artifactFile reads NAME=FILE[;type=MEDIA].
 func artifactFile(text string) (snapshot.ArtifactFile, error) {
 	name, path, ok := strings.Cut(text, "=")

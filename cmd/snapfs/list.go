@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -18,11 +19,20 @@ var listCommand = &cli.Command{
 		&cli.StringSliceFlag{KeepSpace: true, Name: "label", Usage: "only checkpoints with this `KEY=VALUE`, or threads that have one (may be repeated)"},
 		&cli.IntFlag{Name: "limit", Usage: "at most `N`; 0 is all", DefaultText: "100, with --json or -z all"},
 		&cli.StringFlag{Name: "before", Usage: "only what comes after `ID` in the listing"},
+		&cli.BoolFlag{Name: "graph", Usage: "draw what came from what"},
 		zeroFlag,
 	},
 	Action: func(c *cli.Context) error {
 		if err := arguments(c, 0, 1); err != nil {
 			return err
+		}
+		if c.Bool("graph") {
+			for _, other := range []string{"--label", "--limit", "--before", "-z", "--json"} {
+				if name := strings.TrimLeft(other, "-"); given(c, name) || c.Bool(name) {
+					return snapshot.WithHint(usagef("--graph draws a picture of all, not together with %s", other), "snapfs list THREAD --json has each checkpoint's parent and origin")
+				}
+			}
+			return withStore(false, func(c *cli.Context, store *snapshot.Store) error { return listGraph(c, store, c.Args().First()) })(c)
 		}
 		if c.Int("limit") < 0 {
 			return usagef("--limit %d: want 0 or more", c.Int("limit"))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -15,35 +16,50 @@ import (
 	"github.com/snapfs/snapfs/snapshot"
 )
 
+// saveFlags are those of every verb that saves, beside [policyFlags].
+var saveFlags = []cli.Flag{
+	&cli.StringFlag{Name: "message", Usage: "a `TEXT` about it"},
+	&cli.StringSliceFlag{KeepSpace: true, Name: "label", Usage: "a `KEY=VALUE` to find it by (may be repeated)"},
+	&cli.BoolFlag{Name: "skip-unreadable", Usage: "leave out what cannot be read, and end with exit code 3"},
+	&cli.BoolFlag{Name: "allow-torn", Usage: "keep a file that changes each time it is read, marked as torn, and end with exit code 3"},
+	&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
+	&cli.BoolFlag{Name: "full-scan", Usage: "read all files, also those that have not changed since the last save"},
+	&cli.BoolFlag{Name: "force", Usage: "also a home directory, the root of the file system, and what holds the store or a mount (which stay left out)"},
+}
+
 var saveCommand = &cli.Command{
 	Name:      "save",
 	Usage:     "save a directory as a checkpoint and print its id",
 	ArgsUsage: "WORKSPACE",
-	Flags: append([]cli.Flag{
+	Flags: slices.Concat([]cli.Flag{
 		&cli.StringFlag{Name: "thread", Usage: "the `THREAD` to save to", EnvVars: []string{"SNAPFS_THREAD"}},
 		&cli.StringFlag{Name: "name", Usage: "a `NAME` for it, unique in the thread"},
 		&cli.StringFlag{Name: "id", Usage: "the checkpoint's `ID`; made from the time if not given"},
 		&cli.StringFlag{Name: "run", Usage: "the `RUN` of an agent that it comes from: its id becomes checkpoint-RUN"},
 		&cli.StringFlag{Name: "parent", Usage: "only if `REF` is the thread's latest"},
-		&cli.StringFlag{Name: "message", Usage: "a `TEXT` about it"},
-		&cli.StringSliceFlag{KeepSpace: true, Name: "label", Usage: "a `KEY=VALUE` to find it by (may be repeated)"},
 		&cli.StringFlag{Name: "conversation", Usage: "keep the messages in `FILE`, JSON, with it; - is stdin"},
 		&cli.StringSliceFlag{KeepSpace: true, Name: "artifact", Usage: "`NAME=FILE[;type=MEDIA]` becomes an artifact of the thread (may be repeated)"},
-		&cli.BoolFlag{Name: "skip-unreadable", Usage: "leave out what cannot be read, and end with exit code 3"},
-		&cli.BoolFlag{Name: "allow-torn", Usage: "keep a file that changes each time it is read, marked as torn, and end with exit code 3"},
-		&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
-		&cli.BoolFlag{Name: "full-scan", Usage: "read all files, also those that have not changed since the last save"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "only print what would be stored (+), left out (-), or stored in part (~), and why"},
 		zeroFlag,
-		&cli.BoolFlag{Name: "force", Usage: "also a home directory, the root of the file system, and what holds the store or a mount (which stay left out)"},
-	}, policyFlags...),
+	}, saveFlags, policyFlags),
 	Action: func(c *cli.Context) error {
 		if err := arguments(c, 1, 1); err != nil {
 			return err
 		}
+		if _, err := os.Stat(c.Args().First()); err != nil {
+			return absent(fmt.Errorf("workspace: %w", err))
+		}
 		opt, err := saveOptions(c)
 		if err != nil {
 			return err
+		}
+		if opt.Artifacts, err = artifactFiles(c); err != nil {
+			return err
+		}
+		if name := c.String("conversation"); name != "" {
+			if opt.Conversation, err = readConversation(c.Context, name); err != nil {
+				return err
+			}
 		}
 		if c.Bool("dry-run") {
 			return planSave(c, opt)
@@ -55,7 +71,7 @@ var saveCommand = &cli.Command{
 	},
 }
 
-// saveOptions reads all that does not need the store.
+// saveOptions reads what verbs that save have in common, of all that does not need the store.
 func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 	said, err := readPolicyFlags(c)
 	if err != nil {
@@ -82,36 +98,37 @@ func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 		FullScan:       c.Bool("full-scan"),
 		Force:          c.Bool("force"),
 	}
-	if _, err := os.Stat(opt.Workspace); err != nil {
-		return opt, absent(fmt.Errorf("workspace: %w", err))
-	}
 	if opt.Compression, err = local.ParseCompression(c.String("compression")); err != nil {
 		return opt, usagef("--compression: %v", err)
 	}
 	if opt.Labels, err = labels(c); err != nil {
 		return opt, err
 	}
-	for _, text := range c.StringSlice("artifact") {
-		file, err := artifactFile(text)
-		if err != nil {
-			return opt, err
-		}
-		opt.Artifacts = append(opt.Artifacts, file)
-	}
-	if name := c.String("conversation"); name != "" {
-		if opt.Conversation, err = readConversation(c.Context, name); err != nil {
-			return opt, err
-		}
-	}
 	return opt, nil
 }
 
 func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error {
+	res, err := saveWorkspace(c, store, opt)
+	if err != nil {
+		return err
+	}
+	err = printMade(c, "checkpoint", res.Checkpoint.ID, res.Checkpoint)
+	if err == nil && incomplete(res) {
+		err = exit(exitIncomplete)
+	}
+	return err
+}
+
+// incomplete reports whether something is missing in a checkpoint that should be in it.
+func incomplete(res snapshot.SaveResult) bool { return res.Unreadable+res.Torn+res.Over > 0 }
+
+// saveWorkspace saves, and tells on stderr what there is to know about it.
+func saveWorkspace(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) (snapshot.SaveResult, error) {
 	ctx, done := watch(c, "files")
 	res, err := store.Save(ctx, opt)
 	done()
 	if err != nil {
-		return saveHint(err)
+		return res, saveHint(err)
 	}
 	cp := res.Checkpoint
 	summary(c, "saved %s, %s, %s (%s new) to thread %s", plural(cp.Files, "file", "files"), plural(cp.Dirs, "directory", "directories"),
@@ -127,11 +144,7 @@ func save(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptions) error
 	if res.Torn > 0 {
 		warn("torn: %s changed each time; snapfs show %s lists them", plural(res.Torn, "file", "files"), quote(cp.ID))
 	}
-	err = printMade(c, "checkpoint", cp.ID, cp)
-	if err == nil && res.Unreadable+res.Torn+res.Over > 0 {
-		err = exit(exitIncomplete)
-	}
-	return err
+	return res, nil
 }
 
 // warnings tells what the user should know of a save or of the plan of one. lists

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapfs/snapfs/snapshot"
+)
+
+// runVerb is the verb whose arguments end in another program's.
+const runVerb = "run"
+
+// commandGiven is where the application keeps how many arguments stand behind a "--".
+const commandGiven = "command given"
+
+// The exit codes of a command that cannot be started, as of a shell.
+const (
+	exitNotExecutable = 126
+	exitNoCommand     = 127
+)
+
+var runCommand = &cli.Command{
+	Name:      runVerb,
+	Usage:     "run a command in a thread's workspace, and save that as a checkpoint if the command succeeds",
+	ArgsUsage: "WORKSPACE -- COMMAND...",
+	Flags: slices.Concat([]cli.Flag{
+		&cli.StringFlag{Name: "thread", Usage: "the `THREAD` to go on with", EnvVars: []string{"SNAPFS_THREAD"}},
+		&cli.StringFlag{Name: "run", Usage: "the id of the `RUN`: the checkpoint's becomes checkpoint-RUN"},
+		&cli.StringFlag{Name: "conversation", Usage: "keep the messages that COMMAND leaves in `FILE`, JSON, with it"},
+		&cli.StringFlag{Name: "artifacts", Usage: "each file that COMMAND leaves in `DIR` becomes an artifact of the thread"},
+	}, saveFlags, policyFlags),
+	Action: func(c *cli.Context) error {
+		n, _ := c.App.Metadata[commandGiven].(int)
+		if c.NArg()-n != 1 || n == 0 {
+			return snapshot.WithHint(usage(fmt.Errorf("run: want one WORKSPACE, then -- and COMMAND")), "snapfs run --thread T WORKSPACE -- COMMAND ARGUMENTS...")
+		}
+		if c.String("thread") == "" {
+			return snapshot.WithHint(usage(errors.New("run: no thread is named")), "name one with --thread or SNAPFS_THREAD")
+		}
+		return runAndSave(c, c.Args().Slice()[1:])
+	},
+}
+
+// runAndSave is the pair of a new sandbox: its files before the run, a checkpoint after it.
+// The store is nobody's while the command runs.
+func runAndSave(c *cli.Context, command []string) error {
+	env := os.Environ() // with the variables that declare secrets
+	opt, err := saveOptions(c)
+	if err != nil {
+		return err
+	}
+	opt.Run, opt.Automatic = c.String("run"), true
+	if opt.Workspace, err = filepath.Abs(opt.Workspace); err != nil {
+		return err
+	}
+	conversation := c.String("conversation")
+	if conversation == "-" {
+		return usagef("--conversation -: stdin is the command's")
+	}
+	opt.ArtifactsDir = c.String("artifacts")
+	dir, err := storeDir(c)
+	if err != nil {
+		return err
+	}
+	before, err := prepare(c, opt)
+	if err != nil {
+		return err
+	}
+	if opt.ArtifactsDir != "" {
+		if err := os.Mkdir(opt.ArtifactsDir, 0o777); err != nil && !errors.Is(err, iofs.ErrExist) {
+			return fmt.Errorf("artifacts: %w", err)
+		}
+	}
+	env = append(env, "SNAPFS_STORE="+dir, "SNAPFS_THREAD="+opt.Thread, "PWD="+opt.Workspace)
+	ran, err := execute(c.Context, command, opt.Workspace, env)
+	if err != nil {
+		return err
+	}
+	if ran != 0 {
+		summary(c, "the command ended with exit code %d: nothing is saved", ran)
+		return exit(ran)
+	}
+	ctx, stop := interruptible(context.WithoutCancel(c.Context))
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	c.Context = ctx
+	res, err := saveRun(c, opt, conversation, before.Head)
+	if err != nil {
+		err = fmt.Errorf("the command succeeded, but what it made in %s is not saved: %w", quote(opt.Workspace), err)
+		if snapshot.Hint(err) == "" {
+			err = snapshot.WithHint(err, "it is there as it was: snapfs save with the same flags stores it")
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", errInterrupted, err)
+		}
+		return &codeError{code: exitTrouble, err: err}
+	}
+	if c.Bool("json") {
+		err = writeJSON(stderr, res.Checkpoint)
+	} else {
+		_, err = fmt.Fprintln(stderr, res.Checkpoint.ID)
+	}
+	if err == nil && (incomplete(res) || len(before.Incomplete) > 0) {
+		err = exit(exitIncomplete)
+	}
+	return err
+}
+
+// prepare gives a new workspace its files.
+func prepare(c *cli.Context, opt snapshot.SaveOptions) (res snapshot.PrepareResult, err error) {
+	err = withStore(true, func(c *cli.Context, store *snapshot.Store) error {
+		ctx, done := watch(c, "files")
+		res, err = store.Prepare(ctx, opt)
+		done()
+		return err
+	})(c)
+	if err != nil {
+		return res, err
+	}
+	if res.Restored {
+		summary(c, "restored %s, %s, %s of %s to %s", plural(res.Files, "file", "files"), plural(res.Dirs, "directory", "directories"),
+			size(res.Bytes), quote(res.Head), quote(opt.Workspace))
+		reportRedacted(stderr, res.Result)
+		reportIncomplete(res.Incomplete)
+	}
+	return res, nil
+}
+
+// saveRun saves what the command left. head was the thread's newest checkpoint before.
+func saveRun(c *cli.Context, opt snapshot.SaveOptions, conversation, head string) (res snapshot.SaveResult, err error) {
+	if conversation != "" {
+		if opt.Conversation, err = readConversation(c.Context, conversation); err != nil {
+			return res, err
+		}
+	}
+	err = withStore(true, func(c *cli.Context, store *snapshot.Store) error {
+		res, err = saveWorkspace(c, store, opt)
+		return err
+	})(c)
+	if err == nil && res.Checkpoint.Parent != head {
+		warn("thread %s went on during the run, from %s to %s: that one's files are not in this checkpoint unless the run made them, too",
+			quote(opt.Thread), quoteOr(head), quote(res.Checkpoint.Parent))
+	}
+	return res, err
+}
+
+// startError says what a command that cannot be started is to blame for.
+func startError(command string, err error) error {
+	err = fmt.Errorf("start %s: %w", quote(command), err)
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, iofs.ErrNotExist):
+		return &codeError{code: exitNoCommand, err: snapshot.WithHint(err, "it is looked for in PATH; a path is relative to the workspace")}
+	case errors.Is(err, iofs.ErrPermission):
+		return &codeError{code: exitNotExecutable, err: snapshot.WithHint(err, "make it executable: chmod +x")}
+	}
+	return &codeError{code: exitNotExecutable, err: err}
+}
+
