@@ -16,6 +16,9 @@ SOAKRUNS ?= 5
 # Every operation of the disk fails or loses power once; prints how many points were tried.
 FAULTS = go test -race -v -timeout=0 -run '^TestEvery' ./snapshot ./index/journal | grep -v '^=== '
 
+# Begun first, so that no processor waits for them in the end.
+LONGEST = ./snapshot ./restore ./cmd/snapfs ./capture
+
 .PHONY: build demo test check fuzz bench soak
 
 build:
@@ -26,7 +29,7 @@ demo: build
 
 test: check
 	scripts/setup.sh
-	go test -race -skip '^TestEvery' ./...
+	go test -race -timeout=20m -skip '^TestEvery' $(LONGEST) ./...
 	$(FAULTS)
 
 check:

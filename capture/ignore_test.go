@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -333,7 +334,7 @@ func TestIgnoreFileAndLinks(t *testing.T) {
 
 // TestBudgetEndsTheWalk: once the patterns cost too much nothing more is compared.
 func TestBudgetEndsTheWalk(t *testing.T) {
-	if os.Getenv("SNAPFS_LARGE") == "" {
+	if !soak.Large() {
 		t.Skip("takes half a minute of one processor: set SNAPFS_LARGE=1")
 	}
 	ws := t.TempDir()

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -64,10 +65,7 @@ func writeSQLite(t *testing.T, db, synchronous string) {
 // TestLiveSQLite: of a database that is written without a pause, what was saved is
 // whole and of one moment, or the capture says that it could not.
 func TestLiveSQLite(t *testing.T) {
-	rounds := 4
-	if os.Getenv("SNAPFS_LARGE") != "" {
-		rounds = 50
-	}
+	rounds := soak.Rounds(4, 50)
 	for _, mode := range []struct {
 		journal, synchronous string
 		sure                 bool // it can always be saved

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/soak"
 )
 
 // secret is in everything outside of the workspace, names and attributes included, and
@@ -77,7 +79,7 @@ func TestSwappedDirectories(t *testing.T) {
 		}
 	})
 	patience := 1500 * time.Millisecond
-	if os.Getenv("SNAPFS_LARGE") == "1" {
+	if soak.Large() {
 		patience = time.Minute
 	}
 	ended, failed := 0, 0

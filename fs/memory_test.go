@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapfs/snapfs/internal/soak"
 )
 
 // resident returns a process's resident memory in bytes.
@@ -30,7 +32,7 @@ func (d *daemon) resident() int64 {
 // makes the tree as large as it should be: a million entries.
 func TestMemory(t *testing.T) {
 	dirs, perDir, limit := 500, 100, int64(150<<20)
-	if os.Getenv("SNAPFS_LARGE") != "" {
+	if soak.Large() {
 		dirs, limit = 10_000, 400<<20
 	}
 	d := start(t)

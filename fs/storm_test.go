@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -47,7 +48,7 @@ func readWhole(path string, buf []byte) ([]byte, error) {
 // long as it should be: a minute, over 100,000 files.
 func TestStorm(t *testing.T) {
 	dirs, perDir, length := 40, 50, 3*time.Second
-	if os.Getenv("SNAPFS_LARGE") != "" {
+	if soak.Large() {
 		dirs, perDir, length = 1000, 100, time.Minute
 	}
 	const readers = 16

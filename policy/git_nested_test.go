@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/snapfs/snapfs/internal/soak"
 )
 
 // Ignore files in several directories of one tree.
@@ -142,10 +144,7 @@ func ignoredTreeGen() *rapid.Generator[ignoredTree] {
 // SNAPFS_LARGE makes them 20,000.
 func TestRandomTreesAgreeWithGit(t *testing.T) {
 	const batch = 250
-	batches, gen := 1, ignoredTreeGen()
-	if os.Getenv("SNAPFS_LARGE") != "" {
-		batches = 80
-	}
+	batches, gen := soak.Rounds(1, 80), ignoredTreeGen()
 	first := int(rand.Uint32() >> 1)
 	pairs, decisions, excluded := 0, 0, 0
 	for b := range batches {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -218,7 +219,7 @@ func TestKilled(t *testing.T) {
 	for _, existing := range []bool{false, true} {
 		t.Run(fmt.Sprintf("existing %v", existing), func(t *testing.T) {
 			// Each of the four ways has steps of its own.
-			const stride = 5
+			stride := soak.Rounds(11, 5)
 			step, resumed := 1, 0
 			if existing {
 				step++
@@ -319,10 +320,7 @@ func TestKilledMirror(t *testing.T) {
 	}
 	want, was := portrait(t, reference), portrait(t, untouched)
 	opt := Options{Mode: Mirror}
-	stride := 6
-	if os.Getenv("SNAPFS_LARGE") == "1" {
-		stride = 1
-	}
+	stride := soak.Rounds(12, 1)
 	step, resumed := 1, 0
 	if os.Geteuid() != 0 {
 		step += stride / 2

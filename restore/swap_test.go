@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -91,7 +92,7 @@ func exchange(paths func() []string, links, outside string) (done func() (times 
 
 // raceTime is how long a test tries what is won by chance.
 func raceTime() time.Duration {
-	if os.Getenv("SNAPFS_LARGE") == "1" {
+	if soak.Large() {
 		return time.Minute
 	}
 	return 1500 * time.Millisecond

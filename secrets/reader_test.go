@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/snapfs/snapfs/internal/soak"
 )
 
 // pieces yields a content in pieces, of which some are holes.
@@ -42,6 +44,7 @@ func (p *pieces) SkipHole() (int64, error) {
 
 // A reader returns what the whole content becomes, however it comes and is taken.
 func TestReaderAny(t *testing.T) {
+	soak.Checks(t, 40, 500)
 	rapid.Check(t, func(t *rapid.T) {
 		set, all := values(t)
 		var data []byte

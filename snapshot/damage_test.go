@@ -30,9 +30,10 @@ const oldConversation = `[{"role":"user","content":"as it was"}]`
 
 func newVictim(t *testing.T) *victim {
 	t.Helper()
-	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "store"), Options{Create: true})
+	top := memoryDir(t)
+	s, err := Open(t.Context(), filepath.Join(top, "store"), Options{Create: true})
 	require.NoError(t, err)
-	v := &victim{s: s, ws: filepath.Join(t.TempDir(), "ws"), artifact: filepath.Join(t.TempDir(), "report")}
+	v := &victim{s: s, ws: filepath.Join(top, "w", "ws"), artifact: filepath.Join(top, "report")}
 	t.Cleanup(func() { _ = v.s.Close() })
 	require.NoError(t, os.WriteFile(v.artifact, []byte("the report"), 0o600))
 	v.fill(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/internal/disk"
 	"github.com/snapfs/snapfs/internal/disk/disktest"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/policy"
 )
 
@@ -180,10 +181,7 @@ func TestEveryFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newFaultRun(t, f, c)
-			rounds, whole := 1, os.Getenv("SNAPFS_LARGE") != ""
-			if whole {
-				rounds = 3
-			}
+			rounds, whole := soak.Rounds(1, 3), soak.Large()
 			points, tried := 0, map[string]int{}
 			for at := 1; ; at++ {
 				met := 0
@@ -336,8 +334,8 @@ func powerLossAfterKill(t *testing.T, lostIndex, saves bool) {
 	f := newFaultFixture(t)
 	c := faultCases()["save"]
 	r := newFaultRun(t, f, c)
-	kills, losses, points := 4, 7, 0
-	if os.Getenv("SNAPFS_LARGE") != "" {
+	kills, losses, points := 6, 11, 0
+	if soak.Large() {
 		kills, losses = 1, 1
 	}
 	for killed, met := 1, true; met; killed += kills {

@@ -19,6 +19,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -255,10 +256,7 @@ func TestHostileCheckpoints(t *testing.T) {
 			e.Hash, e.Size = c.object(cas.Files, cas.List, []byte("SFCL\x01\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00\x00"+chunks)), 2<<20
 		}), "cat restore gc verify"}
 	}
-	chunks := 50_000
-	if os.Getenv("SNAPFS_LARGE") == "1" {
-		chunks = 1_000_000
-	}
+	chunks := soak.Rounds(50_000, 1_000_000)
 	tests["very many chunks"] = test{file(func(c *crafter, e *tree.Entry) {
 		one := cas.Chunk{Len: 4, Hash: c.object(cas.Files, cas.Data, []byte("1234"))}
 		two := cas.Chunk{Len: 60, Hash: c.object(cas.Files, cas.Data, bytes.Repeat([]byte("5"), 60))}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/policy"
 )
 
@@ -276,15 +276,7 @@ func explained(t require.TestingT, want, got map[string]sketch, left []Omission)
 // second save is the first one's tree. SNAPFS_LARGE=1 tries thousands.
 func TestIdentity(t *testing.T) {
 	needRoot(t)
-	checks := flag.Lookup("rapid.checks").Value
-	number := "50"
-	if os.Getenv("SNAPFS_LARGE") == "1" {
-		number = "3000"
-	}
-	before := checks.String()
-	require.NoError(t, checks.Set(number))
-	defer func() { require.NoError(t, checks.Set(before)) }()
-
+	soak.Checks(t, 30, 3000)
 	top := userDir(t)
 	t.Cleanup(func() { removable(top) })
 	dir := filepath.Join(top, "store")

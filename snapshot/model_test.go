@@ -3,7 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/castest"
 	"github.com/snapfs/snapfs/internal/disk/disktest"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/policy"
 )
 
@@ -95,13 +95,7 @@ type machine struct {
 // TestModel: whatever is done to a store, in whatever order, with kills and losses of
 // power in between, it is like its model, and nothing in it is damaged.
 func TestModel(t *testing.T) {
-	checks := "15"
-	if os.Getenv("SNAPFS_LARGE") != "" {
-		checks = "150"
-	}
-	before := flag.Lookup("rapid.checks").Value.String()
-	require.NoError(t, flag.Set("rapid.checks", checks))
-	t.Cleanup(func() { require.NoError(t, flag.Set("rapid.checks", before)) })
+	soak.Checks(t, 10, 150)
 	steps, crashes := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(t)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/restore"
 	"github.com/snapfs/snapfs/secrets"
@@ -238,6 +239,7 @@ func TestSaveReadsForSecrets(t *testing.T) {
 // value is anywhere under the store, in a result or in the log, and all other bytes are
 // what they were.
 func TestNoDeclaredByteAnywhere(t *testing.T) {
+	soak.Checks(t, 30, 800)
 	rapid.Check(t, func(t *rapid.T) {
 		usable := func(s string) bool {
 			_, err := secrets.NewSet([]secrets.Value{{Bytes: []byte(s)}})

@@ -21,6 +21,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas/castest"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/snapshot"
 )
@@ -31,10 +32,7 @@ func TestBackup(t *testing.T) {
 	if _, err := exec.LookPath("rsync"); err != nil {
 		t.Skip("no rsync")
 	}
-	rounds := 3
-	if os.Getenv("SNAPFS_LARGE") != "" {
-		rounds = 12
-	}
+	rounds := soak.Rounds(3, 12)
 	b := newBackup(t)
 	stop := make(chan struct{})
 	var savers sync.WaitGroup

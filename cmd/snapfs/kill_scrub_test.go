@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -25,10 +26,7 @@ const lateValue = "open-sesame-1234"
 // whatever was deleted by then leaves no byte when a collection has come to its end, and
 // what was not is whole.
 func TestKillScrub(t *testing.T) {
-	rounds := 6
-	if os.Getenv("SNAPFS_LARGE") != "" {
-		rounds = 60
-	}
+	rounds := soak.Rounds(6, 60)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapfs/snapfs/internal/soak"
 )
 
 // seedEnv replays a run of [TestKill], as far as the moments of the kills allow.
@@ -27,10 +29,7 @@ const seedEnv = "SNAPFS_SEED"
 // moment of a random verb: nothing that was acknowledged is lost, and what was not
 // is done whole or not at all. SNAPFS_LARGE makes it 200 rounds.
 func TestKill(t *testing.T) {
-	n, seed := 8, uint64(time.Now().UnixNano())
-	if os.Getenv("SNAPFS_LARGE") != "" {
-		n = 200
-	}
+	n, seed := soak.Rounds(8, 200), uint64(time.Now().UnixNano())
 	if s := os.Getenv(seedEnv); s != "" {
 		var err error
 		seed, err = strconv.ParseUint(s, 10, 64)

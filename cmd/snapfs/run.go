@@ -163,4 +163,3 @@ func startError(command string, err error) error {
 	}
 	return &codeError{code: exitNotExecutable, err: err}
 }
-
