@@ -58,7 +58,8 @@ func runAndSave(c *cli.Context, command []string) error {
 		return err
 	}
 	opt.Run, opt.Automatic = c.String("run"), true
-	if opt.Workspace, err = filepath.Abs(opt.Workspace); err != nil {
+	workspace, err := filepath.Abs(opt.Workspace)
+	if err != nil {
 		return err
 	}
 	conversation := c.String("conversation")
@@ -79,8 +80,8 @@ func runAndSave(c *cli.Context, command []string) error {
 			return fmt.Errorf("artifacts: %w", err)
 		}
 	}
-	env = append(env, "SNAPFS_STORE="+dir, "SNAPFS_THREAD="+opt.Thread, "PWD="+opt.Workspace)
-	ran, err := execute(c.Context, command, opt.Workspace, env)
+	env = append(env, "SNAPFS_STORE="+dir, "SNAPFS_THREAD="+opt.Thread, "PWD="+workspace)
+	ran, err := execute(c.Context, command, workspace, env)
 	if err != nil {
 		return err
 	}

@@ -70,8 +70,12 @@ func TestScripts(t *testing.T) {
 // script leaves.
 func setup(env *testscript.Env) error {
 	store := filepath.Join(env.WorkDir, "store")
+	scripts, err := filepath.Abs("../../scripts")
+	if err != nil {
+		return err
+	}
 	for name, value := range map[string]string{
-		"SNAPFS_STORE": store, programEnv: "1", "HOME": filepath.Join(env.WorkDir, "home"), "TZ": "UTC", "LC_ALL": "C",
+		"SNAPFS_STORE": store, programEnv: "1", "HOME": filepath.Join(env.WorkDir, "home"), "TZ": "UTC", "LC_ALL": "C", "SCRIPTS": scripts,
 		// The race detector sleeps for a second before a program ends.
 		"GORACE": "atexit_sleep_ms=10",
 	} {
