@@ -18,7 +18,7 @@ var listCommand = &cli.Command{
 		&cli.BoolFlag{Name: "all", Usage: "also checkpoints that are not ready"},
 		&cli.StringSliceFlag{KeepSpace: true, Name: "label", Usage: "only checkpoints with this `KEY=VALUE`, or threads that have one (may be repeated)"},
 		&cli.IntFlag{Name: "limit", Usage: "at most `N`; 0 is all", DefaultText: "100, with --json or -z all"},
-		&cli.StringFlag{Name: "before", Usage: "only what comes after `ID` in the listing"},
+		&cli.StringFlag{Name: "before", Usage: "only what comes after `REF`, a checkpoint or a thread, in the listing"},
 		&cli.BoolFlag{Name: "graph", Usage: "draw what came from what"},
 		zeroFlag,
 	},
@@ -137,6 +137,13 @@ func checkpoints(c *cli.Context, store *snapshot.Store, thread string, page snap
 func checkpointID(cp snapshot.Checkpoint) string { return cp.ID }
 
 func listCheckpoints(c *cli.Context, store *snapshot.Store, thread string, page snapshot.Page, keep func(snapshot.Checkpoint) bool) error {
+	if page.Before != "" {
+		last, err := store.Resolve(c.Context, page.Before)
+		if err != nil {
+			return err
+		}
+		page.Before = last.ID
+	}
 	cps, err := checkpoints(c, store, thread, page, keep)
 	switch {
 	case err != nil:
