@@ -96,6 +96,8 @@ type Publish struct {
 	// Artifacts are added to the thread in the same step. An id that the thread
 	// has already fails with ErrDuplicateID.
 	Artifacts []Artifact
+	// Lease is the token of the writer's lease; empty: it has none.
+	Lease string
 }
 
 // Page bounds a listing.
@@ -109,8 +111,9 @@ type Page struct {
 }
 
 // An Index may be used concurrently. What a method returned without an error
-// survives a crash of the process and of the machine, except for locations:
-// those can be read again from the packs' footers.
+// survives a crash of the process and of the machine, except for locations, which
+// can be read again from the packs' footers, and renewals of leases: a crash of the
+// machine may leave a lease to expire as when it was acquired.
 //
 // A listing shows one moment, however long its consumer takes. The consumer may
 // call other methods meanwhile, but not Close, which waits for it.
@@ -132,8 +135,8 @@ type Index interface {
 
 	// Publish makes one record the newest checkpoint and the head of its
 	// thread, creating the thread if need be: all of it or nothing. It fails
-	// with ErrDuplicateID, ErrStaleHead, ErrDuplicateName (looked for in this
-	// order) or ErrInvalid (a record that does not decode, or whose parent
+	// with ErrWriterConflict or ErrWriterLost, ErrDuplicateID, ErrStaleHead,
+	// ErrDuplicateName (looked for in this order) or ErrInvalid (a record that does not decode, or whose parent
 	// contradicts the request), with cas.ErrNotFound if the record is nowhere,
 	// and with ErrCommitted.
 	Publish(ctx context.Context, p Publish) (Checkpoint, error)
@@ -146,8 +149,8 @@ type Index interface {
 	// returns what was removed and the thread as it is then, and fails with
 	// ErrCheckpointNotFound and ErrCommitted.
 	Delete(ctx context.Context, org, id string) (Checkpoint, Thread, error)
-	// DeleteThread removes a thread with its checkpoints and artifacts. It fails
-	// with ErrThreadNotFound and ErrCommitted.
+	// DeleteThread removes a thread with its checkpoints and artifacts, and ends its
+	// lease. It fails with ErrThreadNotFound and ErrCommitted.
 	DeleteThread(ctx context.Context, org, id string) error
 	// AddArtifact gives a thread an artifact, creating the thread if need be. It
 	// fails with ErrDuplicateID, ErrInvalid and ErrCommitted.
@@ -158,6 +161,20 @@ type Index interface {
 	// Artifacts lists a thread's artifacts in the order of their ids. It fails
 	// with ErrThreadNotFound.
 	Artifacts(ctx context.Context, org, thread string) ([]Artifact, error)
+
+	// AcquireLease makes a lease, unless the caller's token has it already: then that
+	// one is returned as it is. It fails with ErrWriterConflict, ErrInvalid and
+	// ErrCommitted.
+	AcquireLease(ctx context.Context, a AcquireLease) (Lease, error)
+	// RenewLease gives a lease its whole time again. It fails with ErrWriterLost.
+	RenewLease(ctx context.Context, org, thread, token string) (Lease, error)
+	// ReleaseLease ends a lease. It fails with ErrWriterLost and ErrCommitted.
+	ReleaseLease(ctx context.Context, org, thread, token string) error
+	// Lease is the one that a thread has now. It fails with ErrNoWriter.
+	Lease(ctx context.Context, org, thread string) (Lease, error)
+	// CheckLease tells whether a publish with the token, or with "" none, would be
+	// let through now. It fails with ErrWriterConflict and ErrWriterLost.
+	CheckLease(ctx context.Context, org, thread, token string) error
 
 	// Checkpoint fails with ErrCheckpointNotFound.
 	Checkpoint(ctx context.Context, org, id string) (Checkpoint, error)

@@ -23,6 +23,10 @@
 //	n str(org) str(thread) name  -> checkpoint
 //	f str(org) str(thread) artifact -> artifact, CBOR
 //	d str(org) tail NUL checkpoint -> nothing; tail is what follows the last dash
+//	w str(org) thread            -> the thread's last lease, unless it was released
+//
+// Of a lease the journal knows when it was acquired and released. Its renewals are in the
+// table w alone: an index that is made anew lets it expire as when it was acquired.
 package badger
 
 import (
@@ -35,6 +39,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	bdb "github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/y"
@@ -56,6 +61,8 @@ type Options struct {
 	Packs func(ctx context.Context) iter.Seq2[[]index.Located, error]
 	// Logger may be nil, which discards.
 	Logger *slog.Logger
+	// Now tells when leases expire; nil: [time.Now].
+	Now func() time.Time
 	// BootID names the running boot of the machine; empty: the kernel's. Tests
 	// set it.
 	BootID string

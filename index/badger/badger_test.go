@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,7 +25,7 @@ func TestSuite(t *testing.T) {
 }
 
 func testOptions(dir string, packs *indextest.Packs) Options {
-	return Options{Journal: filepath.Join(dir, "journal"), Records: packs.Read, Packs: packs.All, BootID: "boot-1"}
+	return Options{Journal: filepath.Join(dir, "journal"), Records: packs.Read, Packs: packs.All, Now: packs.Now, BootID: "boot-1"}
 }
 
 // store is a directory with an index and a journal.
@@ -92,6 +93,14 @@ func (s *store) fill() map[string]indextest.State {
 	require.NoError(s, err)
 	_, err = s.ix.Rename(ctx, "acme", "c-3", "renamed")
 	require.NoError(s, err)
+	for _, th := range []string{"gone", "t", "u"} {
+		token := index.NewToken()
+		_, err = s.ix.AcquireLease(ctx, index.AcquireLease{Org: "acme", Thread: th, Token: token, Owner: "owner of " + th, TTL: time.Minute})
+		require.NoError(s, err)
+		if th == "t" {
+			require.NoError(s, s.ix.ReleaseLease(ctx, "acme", th, token))
+		}
+	}
 	return s.dump()
 }
 

@@ -95,6 +95,10 @@ func applyChange(txn *bdb.Txn, e journal.Entry) error {
 		return applyRemoveArtifact(txn, ev)
 	case journal.Lost:
 		return nil
+	case journal.AcquireLease:
+		return applyAcquireLease(txn, e, ev)
+	case journal.ReleaseLease:
+		return applyReleaseLease(txn, ev)
 	}
 	return fmt.Errorf("event of type %d: %w", e.Event.Type(), index.ErrNewer)
 }

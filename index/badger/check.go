@@ -18,7 +18,7 @@ import (
 // Check implements [index.Index].
 func (ix *Index) Check(ctx context.Context) iter.Seq2[string, error] {
 	return list(ctx, ix, 0, func(txn *bdb.Txn, emit func(string) error) error {
-		c := checker{ctx: ctx, txn: txn, emit: emit}
+		c := checker{ctx: ctx, txn: txn, emit: emit, fences: map[uint64]string{}}
 		steps := []func() error{
 			func() error { return c.tables(ix) },
 			func() error {
@@ -35,6 +35,7 @@ func (ix *Index) Check(ctx context.Context) iter.Seq2[string, error] {
 			func() error { return c.each(tName, c.name) },
 			func() error { return c.each(tArtifact, c.artifact) },
 			func() error { return c.each(tTail, c.tail) },
+			func() error { return c.each(tLease, c.lease) },
 		}
 		for _, step := range steps {
 			if err := step(); err != nil {
@@ -70,6 +71,8 @@ type checker struct {
 	ctx  context.Context
 	txn  *bdb.Txn
 	emit func(string) error
+	// fences are those of leases so far, and whose they are.
+	fences map[uint64]string
 }
 
 func (c checker) say(format string, args ...any) error { return c.emit(fmt.Sprintf(format, args...)) }
@@ -262,6 +265,27 @@ func (c checker) artifact(key, value []byte) error {
 	}
 	if _, err := getThread(c.txn, org, th); err != nil {
 		return c.say("artifact %q of thread %q: %v", a.ID, th, err)
+	}
+	return nil
+}
+
+func (c checker) lease(key, value []byte) error {
+	org, rest, ok := cutStr(key)
+	th := string(rest)
+	h, err := decodeLease(th, value)
+	if err != nil || !ok || index.ValidID("thread id", th) != nil || index.ValidID("organization", org) != nil || h.Fence == 0 || h.Token.IsZero() {
+		return c.say("lease %q is damaged", key)
+	}
+	if other, taken := c.fences[h.Fence]; taken {
+		return c.say("leases of threads %q and %q have the same fence %d", other, th, h.Fence)
+	}
+	c.fences[h.Fence] = th
+	at := applied{}
+	if b, err := getID(c.txn, appliedKey); err == nil {
+		at, _ = decodeApplied([]byte(b)) // looked at before
+	}
+	if h.Fence > at.seq {
+		return c.say("the lease of thread %q is of entry %d, %d are applied", th, h.Fence, at.seq)
 	}
 	return nil
 }

@@ -107,8 +107,8 @@ func (ix *Index) DeleteThread(ctx context.Context, org, id string) error {
 const batch = 64
 
 // settleDeleteThread applies the deletion of a thread, which may be more than
-// one transaction can hold: first the thread itself, so that nobody finds it any
-// more, then what belonged to it, piece by piece; the last piece notes the entry
+// one transaction can hold: first the thread itself with its lease, so that nobody finds
+// it any more, then what belonged to it, piece by piece; the last piece notes the entry
 // as applied. Whatever is left by a crash is removed when the entry is applied
 // again.
 func (ix *Index) settleDeleteThread(e journal.Entry, ev journal.DeleteThread) error {
@@ -120,7 +120,7 @@ func (ix *Index) settleDeleteThread(e journal.Entry, ev journal.DeleteThread) er
 		if err != nil {
 			return err
 		}
-		return errors.Join(txn.Delete(threadKey(ev.Org, ev.Thread)), txn.Delete(activityKey(ev.Org, t.last)))
+		return errors.Join(txn.Delete(threadKey(ev.Org, ev.Thread)), txn.Delete(activityKey(ev.Org, t.last)), txn.Delete(leaseKey(ev.Org, ev.Thread)))
 	})
 	for err == nil {
 		more := false

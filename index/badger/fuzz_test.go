@@ -3,6 +3,7 @@ package badger
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +18,7 @@ func FuzzValues(f *testing.F) {
 	f.Add(checkpoint{seq: 1, ready: true, thread: "t", name: "n", message: "m", record: []byte("r")}.encode())
 	f.Add(checkpoint{}.encode())
 	f.Add(applied{seq: 5, sum: 6}.encode())
+	f.Add(encodeLease(index.HeldLease{Lease: index.Lease{Fence: 1, Owner: "o", Expires: time.Unix(7, 8), TTL: time.Minute}, Token: cas.Hash{1}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		decoded := func(err error, again func() []byte) {
 			t.Helper()
@@ -32,6 +34,8 @@ func FuzzValues(f *testing.F) {
 		decoded(err, th.encode)
 		a, err := decodeApplied(b)
 		decoded(err, a.encode)
+		held, err := decodeLease("t", b)
+		decoded(err, func() []byte { return encodeLease(held) })
 		cp, err := decodeCheckpoint(b)
 		decoded(err, cp.encode)
 		if err == nil {
@@ -67,6 +71,7 @@ func FuzzKeys(f *testing.F) {
 			require.False(t, bytes.HasPrefix(nameKey(org, thread, id), threadPrefix(tName, org2, thread2)))
 		}
 		require.Equal(t, org == org2 && thread == thread2, bytes.Equal(threadKey(org, thread), threadKey(org2, thread2)))
+		require.Equal(t, org == org2 && thread == thread2, bytes.Equal(leaseKey(org, thread), leaseKey(org2, thread2)))
 		require.Equal(t, org == org2 && id == id2, bytes.Equal(checkpointKey(org, id), checkpointKey(org2, id2)))
 		require.NotEqual(t, threadKey(org, thread), checkpointKey(org, thread))
 	})

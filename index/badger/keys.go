@@ -21,6 +21,7 @@ const (
 	tName       = 'n'
 	tTail       = 'd'
 	tArtifact   = 'f'
+	tLease      = 'w'
 )
 
 // format is the number of this key and value layout. Another one is rebuilt.
@@ -76,6 +77,8 @@ func nameKey(org, thread, name string) []byte {
 func artifactKey(org, thread, id string) []byte {
 	return append(threadPrefix(tArtifact, org, thread), id...)
 }
+
+func leaseKey(org, thread string) []byte { return append(orgKey(tLease, org), thread...) }
 
 // tailKey returns nil for an id without a dash, which its own key finds.
 func tailKey(org, id string) []byte {
@@ -225,6 +228,32 @@ func (c checkpoint) public(id string) (index.Checkpoint, error) {
 	}
 	out.Record = rec
 	return out, nil
+}
+
+// encodeLease is a lease's value: its thread stands in the key.
+func encodeLease(h index.HeldLease) []byte {
+	b := make([]byte, 0, leaseFixed+len(h.Owner))
+	for _, n := range []uint64{h.Fence, uint64(h.Expires.UnixNano()), uint64(h.TTL)} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	b = append(b, h.Token[:]...)
+	return append(b, h.Owner...)
+}
+
+// leaseFixed is the length of a lease's value without its owner.
+const leaseFixed = 3*8 + 32
+
+func decodeLease(thread string, b []byte) (index.HeldLease, error) {
+	if len(b) < leaseFixed {
+		return index.HeldLease{}, fmt.Errorf("lease of %d bytes: %w", len(b), index.ErrCorrupt)
+	}
+	n := func(i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
+	return index.HeldLease{
+		Lease: index.Lease{
+			Thread: thread, Fence: n(0), Expires: time.Unix(0, int64(n(1))).UTC(), TTL: time.Duration(n(2)), Owner: string(b[leaseFixed:]),
+		},
+		Token: cas.Hash(b[24:leaseFixed]),
+	}, nil
 }
 
 // applied is the value of the table a: how far the journal has been taken in.

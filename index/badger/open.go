@@ -37,6 +37,9 @@ func Open(ctx context.Context, dir string, opt Options) (*Index, error) {
 	if opt.BootID == "" {
 		opt.BootID = bootID()
 	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
 	opt.FS = disk.Or(opt.FS)
 	ix := &Index{dir: dir, opt: opt, roomy: map[string]bool{}}
 	ix.idle.L = &ix.state

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	bdb "github.com/dgraph-io/badger/v4"
 
@@ -51,7 +52,7 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (index.Checkpoint
 	}
 	ix.write.Lock()
 	defer ix.write.Unlock()
-	if err := ix.admit(func(txn *bdb.Txn) error { return admit(txn, p, rec.Record) }); err != nil {
+	if err := ix.admit(func(txn *bdb.Txn) error { return admit(txn, p, rec.Record, ix.opt.Now()) }); err != nil {
 		return none, err
 	}
 	var c checkpoint
@@ -70,7 +71,14 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (index.Checkpoint
 }
 
 // admit checks a publish against what is there.
-func admit(txn *bdb.Txn, p index.Publish, rec index.Record) error {
+func admit(txn *bdb.Txn, p index.Publish, rec index.Record, now time.Time) error {
+	held, err := getLease(txn, p.Org, rec.Thread)
+	if err != nil {
+		return err
+	}
+	if err := held.Admits(rec.Thread, p.Lease, now); err != nil {
+		return err
+	}
 	if err := absent(txn, checkpointKey(p.Org, rec.ID), index.ErrDuplicateID, "checkpoint %q", rec.ID); err != nil {
 		return err
 	}

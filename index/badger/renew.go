@@ -130,17 +130,25 @@ func (ix *Index) renew(ctx context.Context, upTo uint64) error {
 	if err := ix.room(); err != nil {
 		return err
 	}
+	leases, err := ix.liveLeases(ctx)
+	if err != nil {
+		return err
+	}
 	// From now on the database is worth nothing: it knows an entry of the journal that
 	// will be another one.
 	if err := ix.mark.set(stateBuilding, ix.opt.BootID, 0, true); err != nil {
 		return err
 	}
-	err := func() error {
+	err = func() error {
 		if err := closeDB(ix.db); err != nil {
 			return err
 		}
 		ix.db = nil
-		changed, err := ix.journal.Forget(upTo)
+		live := map[uint64]bool{}
+		for _, l := range leases {
+			live[l.Fence] = true
+		}
+		changed, err := ix.journal.Forget(upTo, live)
 		if err != nil {
 			return err
 		}
@@ -151,6 +159,9 @@ func (ix *Index) renew(ctx context.Context, upTo uint64) error {
 				break
 			}
 			time.Sleep(renewPoll)
+		}
+		if err == nil {
+			err = ix.setLeases(leases) // the journal does not know their renewals
 		}
 		ix.opt.Logger.Info("made the index anew", "dir", ix.dir, "journal entries changed", changed, "took", time.Since(started))
 		return err

@@ -9,6 +9,7 @@ package indextest
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,7 +22,7 @@ import (
 type Open func(ctx context.Context) (index.Index, error)
 
 // Run runs the suite. engine prepares a new, empty index that reads its records
-// from packs. Each test ends with [index.Index.Check], closes the index, and
+// and the time from packs. Each test ends with [index.Index.Check], closes the index, and
 // compares what it says after it was opened again.
 func Run(t *testing.T, engine func(t *testing.T, packs *Packs) Open) {
 	tests := []struct {
@@ -48,6 +49,12 @@ func Run(t *testing.T, engine func(t *testing.T, packs *Packs) Open) {
 		{"delete", testDelete},
 		{"delete thread", testDeleteThread},
 		{"artifacts", testArtifacts},
+		{"leases", testLeases},
+		{"leases that expire", testLeasesExpire},
+		{"leases and publishes", testLeasedPublish},
+		{"leases of deleted threads", testLeasesOfDeleted},
+		{"leases by a model", testLeaseModel},
+		{"leases and many writers", testLeaseRace},
 		{"listed organizations", testOrganizations},
 		{"context", testContext},
 		{"close", testClose},
@@ -111,6 +118,7 @@ type State struct {
 	Threads     []index.Thread
 	Checkpoints map[string][]index.Checkpoint // by thread
 	Artifacts   map[string][]index.Artifact   // by thread
+	Leases      map[string]index.Lease        // by thread
 }
 
 // Dump reads the whole state of some organizations.
@@ -118,7 +126,7 @@ func Dump(t testing.TB, ix index.Index, orgs ...string) map[string]State {
 	t.Helper()
 	all := make(map[string]State)
 	for _, org := range orgs {
-		s := State{Checkpoints: make(map[string][]index.Checkpoint), Artifacts: make(map[string][]index.Artifact)}
+		s := State{Checkpoints: make(map[string][]index.Checkpoint), Artifacts: make(map[string][]index.Artifact), Leases: make(map[string]index.Lease)}
 		for th, err := range ix.Threads(t.Context(), org, index.Page{}) {
 			require.NoError(t, err)
 			s.Threads = append(s.Threads, th)
@@ -130,10 +138,24 @@ func Dump(t testing.TB, ix index.Index, orgs ...string) map[string]State {
 			require.NoError(t, err)
 			require.Len(t, artifacts, th.Artifacts)
 			s.Artifacts[th.ID] = artifacts
+			l, err := ix.Lease(t.Context(), org, th.ID)
+			if !errors.Is(err, index.ErrNoWriter) {
+				require.NoError(t, err)
+				s.Leases[th.ID] = l
+			}
 		}
 		all[org] = s
 	}
 	return all
+}
+
+// reopen closes the index and opens it again.
+func (e *env) reopen() {
+	e.Helper()
+	require.NoError(e, e.ix.Close())
+	var err error
+	e.ix, err = e.open(e.Context())
+	require.NoError(e, err)
 }
 
 func (e *env) threadIDs(org string, p index.Page) (ids []string) {

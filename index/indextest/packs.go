@@ -7,6 +7,7 @@ import (
 	"iter"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,15 +16,33 @@ import (
 )
 
 // Packs stands for the packs of a store: it keeps records in memory and tells
-// where each lies, one object to a pack. It may be used concurrently.
+// where each lies, one object to a pack. It may be used concurrently. It also has the
+// clock of the test.
 type Packs struct {
 	mu      sync.Mutex
+	now     time.Time
 	objects []index.Located
 	bytes   map[cas.Key][]byte
 }
 
 // NewPacks returns a store without packs.
-func NewPacks() *Packs { return &Packs{bytes: make(map[cas.Key][]byte)} }
+func NewPacks() *Packs {
+	return &Packs{bytes: make(map[cas.Key][]byte), now: time.Unix(1_700_000_000, 5).UTC()}
+}
+
+// Now is the time by which an engine under test has leases expire. It stands still.
+func (p *Packs) Now() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now
+}
+
+// Advance moves the time on.
+func (p *Packs) Advance(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = p.now.Add(d)
+}
 
 // Read returns a record's bytes. It fails with [cas.ErrNotFound].
 func (p *Packs) Read(_ context.Context, at index.Located) ([]byte, error) {

@@ -22,6 +22,8 @@ const (
 	TypeAddArtifact    Type = 5
 	TypeRemoveArtifact Type = 6
 	TypeLost           Type = 7
+	TypeAcquireLease   Type = 8
+	TypeReleaseLease   Type = 9
 )
 
 // An Event is a change of something mutable. To add one: a number above, a
@@ -98,6 +100,30 @@ type Lost struct{}
 // Type returns [TypeLost].
 func (Lost) Type() Type { return TypeLost }
 
+// AcquireLease gives a thread's lease to a writer, whoever had it before. The entry's
+// number is the lease's fence. Renewals are not in the journal.
+type AcquireLease struct {
+	Org     string   `cbor:"1,keyasint,omitempty"`
+	Thread  string   `cbor:"2,keyasint,omitempty"`
+	Token   cas.Hash `cbor:"3,keyasint,omitzero"` // of the token, which stands nowhere
+	Owner   string   `cbor:"4,keyasint,omitempty"`
+	Expires int64    `cbor:"5,keyasint,omitempty"` // Unix time in ns, unless it is renewed
+	TTL     int64    `cbor:"6,keyasint,omitempty"` // ns that a renewal gives
+}
+
+// Type returns [TypeAcquireLease].
+func (AcquireLease) Type() Type { return TypeAcquireLease }
+
+// ReleaseLease ends a lease.
+type ReleaseLease struct {
+	Org    string `cbor:"1,keyasint,omitempty"`
+	Thread string `cbor:"2,keyasint,omitempty"`
+	Fence  uint64 `cbor:"3,keyasint,omitempty"` // of the lease that ends; another one stays
+}
+
+// Type returns [TypeReleaseLease].
+func (ReleaseLease) Type() Type { return TypeReleaseLease }
+
 // An Entry is one event and its place in the journal.
 type Entry struct {
 	Seq   uint64    // 1 for the first entry, then one more each
@@ -157,6 +183,10 @@ func decodeEvent(t Type, fields []byte) (Event, error) {
 		return decodeFields[RemoveArtifact](fields)
 	case TypeLost:
 		return decodeFields[Lost](fields)
+	case TypeAcquireLease:
+		return decodeFields[AcquireLease](fields)
+	case TypeReleaseLease:
+		return decodeFields[ReleaseLease](fields)
 	}
 	return nil, fmt.Errorf("event of unknown type %d: %w", t, index.ErrNewer)
 }

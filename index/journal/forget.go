@@ -21,26 +21,29 @@ const (
 // Forget takes the texts and hashes of all that was deleted by entry number upTo out of
 // the log: ids, names and media types. Others stand in for ids; which entries there are,
 // their numbers, times and what comes of them all stays. A name that a checkpoint had
-// before the one that it has goes, too. It returns how many entries have changed.
+// before the one that it has goes, too. Of leases only the entries of those stay that
+// live names by their fences: of the others nothing is left. It returns how many entries
+// have changed.
 //
 // All of them change, or none: the files are made in a folder of their own, a last name
 // in it decides, and [Open] and [Repair] end what was interrupted. Checksums of entries
 // change: an index that has applied them must be made anew, and has to know before.
-func (j *Journal) Forget(upTo uint64) (changed int, err error) {
+func (j *Journal) Forget(upTo uint64, live map[uint64]bool) (changed int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed || j.broken != nil {
 		return 0, fmt.Errorf("forget what was deleted: the journal is closed, or an earlier failure could not be undone: %w", errors.Join(j.broken))
 	}
-	changed, err = j.forget(upTo)
+	changed, err = j.forget(upTo, live)
 	if err != nil {
 		return 0, fmt.Errorf("forget what was deleted: %w", cas.NoSpace(err))
 	}
 	return changed, nil
 }
 
-func (j *Journal) forget(upTo uint64) (changed int, err error) {
+func (j *Journal) forget(upTo uint64, live map[uint64]bool) (changed int, err error) {
 	l := newLedger(upTo)
+	l.leases = live
 	if err := j.each(func(_ int, e Entry, _ []byte) error { l.follow(e); return nil }); err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,6 +37,7 @@ func grep(t require.TestingT, dir, text string) (n int) {
 func outcome(t require.TestingT, j *Journal) map[string]string {
 	type cp struct{ thread, name string }
 	cps, threads, artifacts := map[string]cp{}, map[string]bool{}, map[string]index.Artifact{}
+	leases := map[string]string{}
 	for e, err := range j.Replay(1) {
 		require.NoError(t, err)
 		switch ev := e.Event.(type) {
@@ -56,6 +58,7 @@ func outcome(t require.TestingT, j *Journal) map[string]string {
 			delete(cps, ev.Checkpoint)
 		case DeleteThread:
 			delete(threads, ev.Thread)
+			delete(leases, ev.Thread)
 			for id, c := range cps {
 				if c.thread == ev.Thread {
 					delete(cps, id)
@@ -70,6 +73,12 @@ func outcome(t require.TestingT, j *Journal) map[string]string {
 			artifacts[ev.Thread+"/"+ev.Artifact.ID], threads[ev.Thread] = ev.Artifact, true
 		case RemoveArtifact:
 			delete(artifacts, ev.Thread+"/"+ev.Artifact)
+		case AcquireLease:
+			leases[ev.Thread] = fmt.Sprint(e.Seq, " ", ev.Owner, ev.Token, ev.Expires, ev.TTL)
+		case ReleaseLease:
+			if strings.HasPrefix(leases[ev.Thread], fmt.Sprint(ev.Fence, " ")) {
+				delete(leases, ev.Thread)
+			}
 		}
 	}
 	out := map[string]string{}
@@ -78,6 +87,9 @@ func outcome(t require.TestingT, j *Journal) map[string]string {
 	}
 	for id := range threads {
 		out["thread "+id] = ""
+	}
+	for id, l := range leases {
+		out["lease "+id] = l
 	}
 	for id, a := range artifacts {
 		out["artifact "+id] = fmt.Sprint(a)
@@ -115,7 +127,7 @@ func TestForgetAll(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 40).Draw(rt, "entries") {
 			var ev Event
-			switch rapid.IntRange(0, 6).Draw(rt, "kind") {
+			switch rapid.IntRange(0, 8).Draw(rt, "kind") {
 			case 0, 1:
 				p := Publish{Org: "o", Checkpoint: pick("checkpoint", 5), Thread: pick("thread", 2), ExpectedHead: pick("checkpoint", 5), Name: fresh("named")}
 				if _, there := outcome(rt, j)["checkpoint "+p.Checkpoint]; there {
@@ -142,12 +154,29 @@ func TestForgetAll(t *testing.T) {
 				ev = add
 			case 6:
 				ev = RemoveArtifact{Org: "o", Thread: pick("thread", 2), Artifact: pick("artifact", 3)}
+			case 7:
+				ev = AcquireLease{Org: "o", Thread: pick("thread", 2), Token: cas.Data.Sum([]byte(fresh("token"))), Owner: fresh("owner"), Expires: 5, TTL: 6}
+			case 8:
+				ev = ReleaseLease{Org: "o", Thread: pick("thread", 2), Fence: rapid.Uint64Range(1, 40).Draw(rt, "fence")}
 			}
 			_, err := j.Append(ev)
 			require.NoError(rt, err)
 		}
 		want := outcome(rt, j)
-		_, err = j.Forget(j.Last())
+		live := map[uint64]bool{} // of those that are neither released nor taken over, some have expired
+		for id, l := range want {
+			if !strings.HasPrefix(id, "lease ") {
+				continue
+			}
+			if rapid.Bool().Draw(rt, "expired") {
+				delete(want, id)
+				continue
+			}
+			fence, err := strconv.ParseUint(l[:strings.IndexByte(l, ' ')], 10, 64)
+			require.NoError(rt, err)
+			live[fence] = true
+		}
+		_, err = j.Forget(j.Last(), live)
 		require.NoError(rt, err)
 		require.Equal(rt, want, outcome(rt, j))
 		said := fmt.Sprint(want)
@@ -156,7 +185,7 @@ func TestForgetAll(t *testing.T) {
 				require.Zero(rt, grep(rt, dir, text), "%s is still there", text)
 			}
 		}
-		changed, err := j.Forget(j.Last())
+		changed, err := j.Forget(j.Last(), live)
 		require.NoError(rt, err)
 		require.Zero(rt, changed)
 
@@ -183,7 +212,7 @@ func TestForgetUpTo(t *testing.T) {
 		_, err := j.Append(ev)
 		require.NoError(t, err)
 	}
-	changed, err := j.Forget(3)
+	changed, err := j.Forget(3, nil)
 	require.NoError(t, err)
 	require.Equal(t, 3, changed)
 	require.Zero(t, grep(t, dir, "early"))
@@ -229,7 +258,7 @@ func TestForgetCutShort(t *testing.T) {
 				fault := c.fault
 				fault.At = at
 				d.Arm(fault)
-				_, err = j.Forget(last)
+				_, err = j.Forget(last, nil)
 				met := d.Met() != ""
 				require.Equal(t, met, err != nil, "at %d: %v", at, err)
 				_ = j.Close()
@@ -244,7 +273,7 @@ func TestForgetCutShort(t *testing.T) {
 				require.Equal(t, last, j.Last())
 				require.Equal(t, want, outcome(t, j), "at %d", at)
 				require.Contains(t, []int{0, 8}, hidden(t, j), "at %d", at)
-				_, err = j.Forget(last)
+				_, err = j.Forget(last, nil)
 				require.NoError(t, err)
 				require.Equal(t, 8, hidden(t, j))
 				for _, gone := range []string{"secret-1.", "secret-5.", "secret-11."} {
@@ -271,4 +300,36 @@ func hidden(t *testing.T, j *Journal) (n int) {
 		}
 	}
 	return n
+}
+
+// TestForgetLeases: nothing is left of those that are over, and a later one stays until
+// the next time.
+func TestForgetLeases(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "journal")
+	j := open(t, dir, Options{})
+	acquire := func(thread, owner string) Event {
+		return AcquireLease{Org: "o", Thread: thread, Token: cas.Data.Sum([]byte(owner)), Owner: owner, Expires: 5, TTL: 6}
+	}
+	for _, ev := range []Event{
+		acquire("gone", "owner-1"), Publish{Org: "o", Checkpoint: "c", Thread: "gone"}, ReleaseLease{Org: "o", Thread: "gone", Fence: 1},
+		acquire("gone", "owner-4"), DeleteThread{Org: "o", Thread: "gone"}, acquire("kept", "owner-6"), acquire("never", "owner-7"), acquire("later", "owner-8"),
+	} {
+		_, err := j.Append(ev)
+		require.NoError(t, err)
+	}
+	changed, err := j.Forget(7, map[uint64]bool{6: true})
+	require.NoError(t, err)
+	require.Equal(t, 6, changed)
+	for _, text := range []string{"gone", "owner-1", "owner-4", "owner-7", "never"} {
+		require.Zero(t, grep(t, dir, text), text)
+	}
+	for _, text := range []string{"kept", "owner-6", "later", "owner-8"} {
+		require.Equal(t, 1, grep(t, dir, text), text)
+	}
+	changed, err = j.Forget(j.Last(), map[uint64]bool{6: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, changed)
+	e, err := j.Append(ReleaseLease{Org: "o", Thread: "kept", Fence: 6})
+	require.NoError(t, err)
+	require.EqualValues(t, 9, e.Seq)
 }

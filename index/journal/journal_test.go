@@ -3,12 +3,14 @@ package journal
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -400,4 +402,25 @@ func FuzzFrame(f *testing.F) {
 			require.NoError(t, err)
 		}
 	})
+}
+
+// TestLeaseEntries: how leases are written is part of the format.
+func TestLeaseEntries(t *testing.T) {
+	for _, c := range []struct {
+		event Event
+		want  string
+	}{
+		{
+			AcquireLease{Org: "o", Thread: "t", Token: cas.Hash{1, 31: 2}, Owner: "me", Expires: 5, TTL: 6},
+			"a4" + "0107" + "0203" + "0308" + "04a6" + "01616f" + "026174" + "035820" + "01" + strings.Repeat("00", 30) + "02" + "04626d65" + "0505" + "0606",
+		},
+		{ReleaseLease{Org: "o", Thread: "t", Fence: 7}, "a4" + "0107" + "0203" + "0309" + "04a3" + "01616f" + "026174" + "0307"},
+	} {
+		data, err := encodePayload(Entry{Seq: 7, Time: time.Unix(0, 3), Event: c.event})
+		require.NoError(t, err)
+		require.Equal(t, c.want, hex.EncodeToString(data))
+		e, err := decodePayload(data)
+		require.NoError(t, err)
+		require.Equal(t, c.event, e.Event)
+	}
 }

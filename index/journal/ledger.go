@@ -69,6 +69,8 @@ type ledger struct {
 	alive map[key]*life
 	born  []*life // in the order of the log
 	next  int     // of born, the second time; -1: it is the first
+	// leases are the fences of those that hold still.
+	leases map[uint64]bool
 }
 
 func newLedger(upTo uint64) *ledger { return &ledger{upTo: upTo, alive: map[key]*life{}, next: -1} }
@@ -218,6 +220,14 @@ func (l *ledger) without(e Entry) Event {
 		ev.Thread = in.thread.id(ev.Thread)
 		ev.Artifact = in.artifacts[0].id(ev.Artifact)
 		return ev
+	case AcquireLease:
+		if e.Seq <= l.upTo && !l.leases[e.Seq] {
+			return Lost{} // nothing comes of a lease that is over
+		}
+	case ReleaseLease:
+		if e.Seq <= l.upTo {
+			return Lost{} // as its lease is
+		}
 	}
 	return e.Event
 }

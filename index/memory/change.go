@@ -136,6 +136,7 @@ func (ix *Index) DeleteThread(ctx context.Context, org, id string) error {
 			delete(s.checkpoints, key{org, cp.ID})
 		}
 		delete(s.threads, key{org, id})
+		delete(s.leases, key{org, id})
 		return nil
 	})
 	if err != nil {

@@ -25,6 +25,11 @@ func (ix *Index) Check(ctx context.Context) iter.Seq2[string, error] {
 		// The threads' checkpoints are all found by their ids (see thread), so
 		// equal numbers mean that there are no others.
 		c.want(ordered == len(s.checkpoints), "%d checkpoints, their threads list %d", len(s.checkpoints), ordered)
+		fences := map[uint64]bool{}
+		for k, l := range s.leases {
+			c.want(l.Fence > 0 && l.Fence <= s.seq && !fences[l.Fence] && l.Thread == k.id, "the lease of thread %q has the fence %d of %d", k.id, l.Fence, s.seq)
+			fences[l.Fence] = true
+		}
 		slices.Sort(c.findings)
 		return c.findings, nil
 	})

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
@@ -24,6 +25,8 @@ type Options struct {
 	// location of the object. It may call the index. Its bytes are verified here. It
 	// must be set.
 	Records func(ctx context.Context, record cas.Hash) ([]byte, error)
+	// Now tells when leases expire; nil: [time.Now].
+	Now func() time.Time
 }
 
 // A State is what an index knows. It outlives the handle, as a directory does.
@@ -35,6 +38,7 @@ type State struct {
 	places      map[cas.Key]cas.Location
 	threads     map[key]*thread
 	checkpoints map[key]*index.Checkpoint // each is in its thread's order, too
+	leases      map[key]index.HeldLease   // by thread: the last one, unless it was released
 }
 
 // A key is the id of a thread or a checkpoint within an organization.
@@ -52,6 +56,7 @@ type thread struct {
 func NewState() *State {
 	return &State{
 		places: map[cas.Key]cas.Location{}, threads: map[key]*thread{}, checkpoints: map[key]*index.Checkpoint{},
+		leases: map[key]index.HeldLease{},
 	}
 }
 
@@ -84,6 +89,9 @@ func Open(s *State, opt Options) (*Index, error) {
 		return nil, fmt.Errorf("open index in memory: %w", index.ErrInUse)
 	}
 	s.open = true
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
 	ix := &Index{s: s, opt: opt}
 	ix.idle.L = &s.mu
 	return ix, nil

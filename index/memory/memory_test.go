@@ -22,7 +22,7 @@ func TestSuite(t *testing.T) {
 
 // records reads from packs.
 func records(packs *indextest.Packs) Options {
-	return Options{Records: func(ctx context.Context, record cas.Hash) ([]byte, error) {
+	return Options{Now: packs.Now, Records: func(ctx context.Context, record cas.Hash) ([]byte, error) {
 		return packs.Read(ctx, index.Located{Key: cas.Key{NS: cas.Records, Hash: record}})
 	}}
 }

@@ -46,6 +46,9 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (out index.Checkp
 	s := ix.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.leases[key{p.Org, rec.Thread}].Admits(rec.Thread, p.Lease, ix.opt.Now()); err != nil {
+		return out, err
+	}
 	if err := s.admit(p, rec); err != nil {
 		return out, err
 	}
