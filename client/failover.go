@@ -166,6 +166,26 @@ func (f *failover) RemoveArtifact(ctx context.Context, thread, id string) error 
 	return again(ctx, f, func(h snapshot.Holder) error { return h.RemoveArtifact(ctx, thread, id) })
 }
 
+// AcquireLease implements [snapshot.Holder]. Asked again it gets what it got before.
+func (f *failover) AcquireLease(ctx context.Context, req snapshot.LeaseRequest) (snapshot.Lease, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Lease, error) { return h.AcquireLease(ctx, req) })
+}
+
+// RenewLease implements [snapshot.Holder].
+func (f *failover) RenewLease(ctx context.Context, thread, token string) (snapshot.Lease, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Lease, error) { return h.RenewLease(ctx, thread, token) })
+}
+
+// ReleaseLease implements [snapshot.Holder].
+func (f *failover) ReleaseLease(ctx context.Context, thread, token string) error {
+	return again(ctx, f, func(h snapshot.Holder) error { return h.ReleaseLease(ctx, thread, token) })
+}
+
+// Lease implements [snapshot.Holder].
+func (f *failover) Lease(ctx context.Context, thread string) (snapshot.Lease, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Lease, error) { return h.Lease(ctx, thread) })
+}
+
 // Distrust implements [snapshot.Holder].
 func (f *failover) Distrust(ctx context.Context, objects []cas.Located) error {
 	return again(ctx, f, func(h snapshot.Holder) error { return h.Distrust(ctx, objects) })

@@ -98,7 +98,12 @@ func validBegin(req snapshot.BeginRequest) error {
 		}
 	}
 	if req.Name != "" {
-		return index.ValidName(req.Name)
+		if err := index.ValidName(req.Name); err != nil {
+			return err
+		}
+	}
+	if req.Lease != "" && !req.Beside {
+		return lost(req.Thread, req.Lease)
 	}
 	return nil
 }

@@ -50,6 +50,12 @@ func (s *Server) routes(api huma.API) {
 	register(s, api, drop("delete-thread", "/v1/threads/{thread}", "Deletes a thread with all of its checkpoints and artifacts"), s.deleteThread)
 	register(s, api, get("list-artifacts", "/v1/threads/{thread}/artifacts", "The artifacts that a thread has now, by id"), s.artifacts)
 	register(s, api, drop("remove-artifact", "/v1/threads/{thread}/artifacts/{artifact}", "Takes an artifact away from a thread; checkpoints keep it"), s.removeArtifact)
+	register(s, api, post("acquire-lease", "/v1/threads/{thread}/lease", "Makes who asks the single writer of a thread", http.StatusCreated), s.acquireLease)
+	renew := post("renew-lease", "/v1/threads/{thread}/lease", "Gives a lease its whole time again", http.StatusOK)
+	renew.Method = http.MethodPut
+	register(s, api, renew, s.renewLease)
+	register(s, api, drop("release-lease", "/v1/threads/{thread}/lease", "Ends a lease"), s.releaseLease)
+	register(s, api, get("get-lease", "/v1/threads/{thread}/lease", "The lease that a thread has now, without its token"), s.lease)
 	register(s, api, post("gc", "/v1/gc", "Frees what nothing refers to", http.StatusOK), s.gc)
 	register(s, api, post("repair", "/v1/repair", "Moves damaged packs aside, after what can be read of them was copied", http.StatusOK), s.repair)
 	register(s, api, get("resolve", "/v1/resolve", "The checkpoint that a reference means: an id, THREAD@NAME or the beginning of an id"), s.resolve)

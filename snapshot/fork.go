@@ -14,19 +14,24 @@ import (
 type ForkOptions struct {
 	Thread string // the new thread
 	ID     string // of its first checkpoint; empty: made from the time
+	Lease  string // token of the caller's lease of the new thread; empty: it has none
 }
 
 // Fork starts a new thread with the content of a checkpoint and returns its
 // first checkpoint. It costs one small record, whatever the content's size. It
-// fails with [ErrThreadNotEmpty] when the thread has checkpoints.
+// fails with [ErrThreadNotEmpty] when the thread has checkpoints, and with
+// [index.ErrWriterConflict] and [index.ErrWriterLost] as a save does.
 func (s *Store) Fork(ctx context.Context, ref string, opt ForkOptions) (Checkpoint, error) {
 	if opt.Thread == "" {
 		return Checkpoint{}, fmt.Errorf("fork: the new thread has no id: %w", index.ErrInvalid)
 	}
 	// The session comes first: what it finds afterwards stays in the store.
-	session, err := s.holder.Begin(ctx, BeginRequest{Thread: opt.Thread, ID: opt.ID, PID: os.Getpid(), Empty: true})
+	session, err := s.holder.Begin(ctx, BeginRequest{Thread: opt.Thread, ID: opt.ID, PID: os.Getpid(), Empty: true, Lease: opt.Lease})
+	if errors.Is(err, index.ErrWriterConflict) {
+		err = WithHint(err, "--lease TOKEN if it is yours, or another thread; snapfs lease show %s tells whose it is", quoted(opt.Thread))
+	}
 	if err != nil {
-		return Checkpoint{}, err
+		return Checkpoint{}, lostHint(err, opt.Thread)
 	}
 	defer session.Close()
 	cp, rec, err := s.record(ctx, ref)

@@ -38,6 +38,15 @@ type Holder interface {
 	Artifacts(ctx context.Context, thread string) ([]Artifact, error)
 	// RemoveArtifact takes one away from a thread; checkpoints keep theirs.
 	RemoveArtifact(ctx context.Context, thread, id string) error
+	// AcquireLease makes who asks the single writer of a thread (see [Store.AcquireWriter]).
+	// With a token that has the lease already it returns that.
+	AcquireLease(ctx context.Context, req LeaseRequest) (Lease, error)
+	// RenewLease gives the lease of a token its whole time again.
+	RenewLease(ctx context.Context, thread, token string) (Lease, error)
+	// ReleaseLease ends the lease of a token.
+	ReleaseLease(ctx context.Context, thread, token string) error
+	// Lease is the one that a thread has now, without its token.
+	Lease(ctx context.Context, thread string) (Lease, error)
 	// GC frees what nothing refers to.
 	GC(ctx context.Context, req GCRequest) (GCResult, error)
 	// Repair moves damaged packs aside (see [localHolder.Repair]).
@@ -63,7 +72,7 @@ type Page struct {
 	Before string // only what comes after this id in the listing; empty: from the start
 }
 
-// BeginRequest starts a save. ID, Name and Parent are looked at early, so that a
+// BeginRequest starts a save. ID, Name, Parent and Lease are looked at early, so that a
 // save that cannot be published fails before it reads a whole workspace.
 type BeginRequest struct {
 	Thread string `json:"thread"`
@@ -74,6 +83,8 @@ type BeginRequest struct {
 	Parent string `json:"parent,omitempty"` // must be the head; empty: whatever is
 	// Base is a checkpoint that the save wants to rely on: see [Session.BaseHolds].
 	Base Base `json:"base,omitzero"`
+	// Lease is the token of the writer's lease; empty: it has none. The publish looks again.
+	Lease string `json:"lease,omitempty"`
 	// Beside lets other saves into the thread go on: for what adds artifacts only.
 	Beside bool `json:"beside,omitempty"`
 }

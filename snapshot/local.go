@@ -149,6 +149,7 @@ func (h *localHolder) openIndex(ctx context.Context, opt Options, inMemory bool)
 			Existing: true,
 			InMemory: inMemory,
 			Logger:   h.log,
+			Now:      opt.Now,
 			FS:       h.fsys,
 			BootID:   opt.bootID,
 			Rebuild:  opt.reindex != nil,

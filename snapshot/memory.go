@@ -15,15 +15,17 @@ import (
 // OpenMemory makes an empty store in memory, for the tests of programs that use
 // snapfs. It does all that a store on a disk does, but cannot be mounted or
 // served to other processes, and is gone when it is closed.
-func OpenMemory() *Store {
+func OpenMemory() *Store { return openMemory(time.Now) }
+
+func openMemory(now func() time.Time) *Store {
 	h := newHolder(slog.New(slog.DiscardHandler))
 	h.memory = memory.New()
 	h.objects = h.memory
-	h.index = memindex.New(memindex.Options{Records: func(ctx context.Context, hash cas.Hash) ([]byte, error) {
+	h.index = memindex.New(memindex.Options{Now: now, Records: func(ctx context.Context, hash cas.Hash) ([]byte, error) {
 		return h.memory.Read(ctx, cas.Key{NS: cas.Records, Hash: hash}, nil)
 	}})
 	h.info = newStoreInfo()
-	return &Store{holder: h, blobs: h.memory, trees: tree.NewReader(h.memory, treeCache), log: h.log, now: time.Now}
+	return &Store{holder: h, blobs: h.memory, trees: tree.NewReader(h.memory, treeCache), log: h.log, now: now}
 }
 
 // gcMemory is GC in memory: writers there do not ask what was condemned, so it

@@ -70,7 +70,7 @@ func (s *Store) Prepare(ctx context.Context, opt SaveOptions) (PrepareResult, er
 
 // beginRequest is how a save with these options begins.
 func (s *Store) beginRequest(ctx context.Context, opt SaveOptions) (BeginRequest, error) {
-	begin := BeginRequest{Thread: opt.Thread, ID: opt.ID, Name: opt.Name, PID: os.Getpid()}
+	begin := BeginRequest{Thread: opt.Thread, ID: opt.ID, Name: opt.Name, PID: os.Getpid(), Lease: opt.Lease}
 	if opt.Parent == "" {
 		return begin, nil
 	}

@@ -53,6 +53,11 @@ type SaveOptions struct {
 	Compression    local.Compression
 	FullScan       bool // read all files, whatever is known of them from the last save
 	Force          bool // also what is refused otherwise: a home directory, the root ...
+	// Lease is the token of the caller's lease of the thread; empty: it has none.
+	Lease string
+	// Wait is how long to wait for another save into the thread, or somebody else's lease
+	// of it, to end; 0: it fails at once.
+	Wait time.Duration
 }
 
 // SaveResult is what a save made.
@@ -80,7 +85,9 @@ type SaveResult struct {
 // Save stores the workspace as a new checkpoint and makes it the thread's head.
 // It is published whole or not at all: see [capture.ErrUnsavable]. It fails with
 // [index.ErrStaleHead] when somebody else published into the thread meanwhile,
-// and with [ErrBusy] while somebody else is saving into it.
+// with [ErrBusy] while somebody else is saving into it, with [index.ErrWriterConflict]
+// while somebody else has its lease, and with [index.ErrWriterLost] when the lease that
+// it names is over.
 func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	workspace, err := checkWorkspace(s.dir, opt.Workspace, opt.Force)
 	if err != nil {
@@ -141,9 +148,13 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 			known, begin.Base, found.screen.Fewer = s.loadKnown(knownFile, good)
 		}
 	}
-	session, err := s.holder.Begin(ctx, begin)
+	var session Session
+	err = Await(ctx, opt.Wait, func() (err error) {
+		session, err = s.holder.Begin(ctx, begin)
+		return err
+	})
 	if err != nil {
-		return SaveResult{}, err
+		return SaveResult{}, waitHint(err, opt.Thread)
 	}
 	defer session.Close()
 	if !session.BaseHolds() {
@@ -283,7 +294,7 @@ func publish(ctx context.Context, session Session, w cas.Writer, rec index.Recor
 	if errors.Is(err, index.ErrStaleHead) {
 		return Checkpoint{}, WithHint(err, "somebody else saved into thread %s: look at its head and save again", quoted(rec.Thread))
 	}
-	return cp, err
+	return cp, waitHint(err, rec.Thread)
 }
 
 // root is the record's entry for the root directory.

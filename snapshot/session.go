@@ -27,17 +27,23 @@ type localSession struct {
 }
 
 // Begin implements [Holder]. A thread has one save at a time: the second fails
-// at once.
+// at once. Only one that has another lease, or none, is passed by: it can publish nothing
+// any more.
 func (h *localHolder) Begin(ctx context.Context, req BeginRequest) (Session, error) {
 	if err := index.ValidID("thread id", req.Thread); err != nil {
 		return nil, err
+	}
+	if !req.Beside {
+		if err := h.index.CheckLease(ctx, defaultOrg, req.Thread, req.Lease); err != nil {
+			return nil, err
+		}
 	}
 	if err := h.early(ctx, req); err != nil {
 		return nil, err
 	}
 	s := &localSession{h: h, req: req, packSizes: map[cas.PackID]int64{}}
 	h.mu.Lock()
-	if other := h.saving[req.Thread]; other != nil && !req.Beside {
+	if other := h.saving[req.Thread]; other != nil && !req.Beside && other.req.Lease == req.Lease {
 		h.mu.Unlock()
 		return nil, fmt.Errorf("thread %s is being saved by process %d: %w", quoted(req.Thread), other.req.PID, ErrBusy)
 	}
@@ -190,7 +196,7 @@ func (s *localSession) Publish(ctx context.Context, req PublishRequest) (Checkpo
 		return Checkpoint{}, err
 	}
 	cp, err := s.h.index.Publish(ctx, index.Publish{
-		Org: defaultOrg, Record: req.Record, ExpectedHead: s.head, Name: req.Name, Artifacts: artifacts,
+		Org: defaultOrg, Record: req.Record, ExpectedHead: s.head, Name: req.Name, Artifacts: artifacts, Lease: s.req.Lease,
 	})
 	if err != nil {
 		return Checkpoint{}, err

@@ -33,8 +33,9 @@ type Options struct {
 	Create bool         // make the store if it is missing
 	Verb   string       // what this process does, for others who wait; empty: "snapfs"
 	Logger *slog.Logger // nil discards
-	// Now tells the time that is noted in checkpoints and artifacts; nil:
-	// [time.Now]. What is newer than what never depends on it.
+	// Now tells the time that is noted in checkpoints and artifacts, and, if this process
+	// holds the store, when leases expire; nil: [time.Now]. What is newer than what never
+	// depends on it.
 	Now func() time.Time
 
 	fsys    disk.FS     // nil: the operating system's

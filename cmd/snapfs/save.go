@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ var saveFlags = []cli.Flag{
 	&cli.BoolFlag{Name: "skip-unreadable", Usage: "leave out what cannot be read, and end with exit code 3"},
 	&cli.BoolFlag{Name: "allow-torn", Usage: "keep a file that changes each time it is read, marked as torn, and end with exit code 3"},
 	&cli.StringFlag{Name: "compression", Value: "auto", Usage: "`HOW` to compress: auto or off", EnvVars: []string{"SNAPFS_COMPRESSION"}},
+	leaseFlag,
+	waitFlag,
 	&cli.BoolFlag{Name: "full-scan", Usage: "read all files, also those that have not changed since the last save"},
 	&cli.BoolFlag{Name: "force", Usage: "also a home directory, the root of the file system, and what holds the store or a mount (which stay left out)"},
 }
@@ -61,13 +64,24 @@ var saveCommand = &cli.Command{
 				return err
 			}
 		}
+		wait, err := durationFlag(c, waitFlag.Name)
+		if err != nil {
+			return err
+		}
 		if c.Bool("dry-run") {
 			return planSave(c, opt)
 		}
 		if c.Bool("z") {
 			return usagef("-z is for --dry-run")
 		}
-		return withStore(true, func(c *cli.Context, store *snapshot.Store) error { return save(c, store, opt) })(c)
+		return patiently(c, wait, true, func(c *cli.Context, store *snapshot.Store) error {
+			if again, ok := opt.Conversation.(io.Seeker); ok {
+				if _, err := again.Seek(0, io.SeekStart); err != nil {
+					return err
+				}
+			}
+			return save(c, store, opt)
+		})
 	},
 }
 
@@ -97,6 +111,7 @@ func saveOptions(c *cli.Context) (opt snapshot.SaveOptions, err error) {
 		AllowTorn:      c.Bool("allow-torn"),
 		FullScan:       c.Bool("full-scan"),
 		Force:          c.Bool("force"),
+		Lease:          c.String(leaseFlag.Name),
 	}
 	if opt.Compression, err = local.ParseCompression(c.String("compression")); err != nil {
 		return opt, usagef("--compression: %v", err)
