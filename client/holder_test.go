@@ -55,6 +55,9 @@ func TestHolder(t *testing.T) {
 		{"refusals", testRefusals},
 		{"fork and diff", testForkDiff},
 		{"many artifacts", testManyArtifacts},
+		{"leases", testLeases},
+		{"leases taken over", testTakeOver},
+		{"waits", testWait},
 		{"locate", testLocate},
 		{"repair", testRepair},
 	}

@@ -97,7 +97,13 @@ func serve(t *testing.T, dir string, opt server.Options) *daemon {
 	t.Helper()
 	s, err := snapshot.Open(t.Context(), dir, snapshot.Options{Create: true, Verb: "serve"})
 	require.NoError(t, err)
-	l, err := server.ListenSocket(dir)
+	return serveStore(t, s, opt)
+}
+
+// serveStore starts a daemon on an open store, and closes that in the end.
+func serveStore(t *testing.T, s *snapshot.Store, opt server.Options) *daemon {
+	t.Helper()
+	l, err := server.ListenSocket(s.Dir())
 	require.NoError(t, err)
 	if opt.Grace == 0 {
 		opt.Grace = time.Millisecond
@@ -131,6 +137,17 @@ func dial(t *testing.T, dir string) *client.Holder {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	return h
+}
+
+// memoryDir is a temporary directory in memory, where there is such.
+func memoryDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "snapfs-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // write makes a workspace of the given files.

@@ -36,6 +36,10 @@ func stateOf(t *testing.T, s *Store) map[string]published {
 		artifacts, err := s.holder.Artifacts(ctx, th.ID)
 		require.NoError(t, err)
 		all["thread "+th.ID] = published{Thread: th.Head, Artifacts: names(artifacts)}
+		if l, err := s.Writer(ctx, th.ID); !errors.Is(err, index.ErrNoWriter) {
+			require.NoError(t, err)
+			all["lease of "+th.ID] = published{Name: l.Owner}
+		}
 		cps, err := s.Checkpoints(ctx, th.ID, Page{})
 		require.NoError(t, err)
 		for _, cp := range cps {
@@ -96,6 +100,8 @@ func newFaultFixture(t *testing.T) *faultFixture {
 	put(f.next, "b", "b-second")
 	_, _, err = s.AddArtifact(t.Context(), "b", ArtifactFile{Name: "old.txt", Path: f.small}, policy.SecretsWarn, SecretsOptions{})
 	require.NoError(t, err)
+	_, err = s.holder.AcquireLease(t.Context(), leaseOf("b"))
+	require.NoError(t, err)
 	f.restore, f.look = "a-second", look(t, restored(t, s, "a-second"))
 	// What only these had is garbage now.
 	require.NoError(t, s.DeleteThread(t.Context(), "gone"))
@@ -106,6 +112,11 @@ func newFaultFixture(t *testing.T) *faultFixture {
 	require.NoError(t, s.Close())
 	write(t, f.next, map[string]string{"a/one": "one", "c/new": "new"})
 	return f
+}
+
+// leaseOf asks for the lease of a thread, whose token is known.
+func leaseOf(thread string) LeaseRequest {
+	return LeaseRequest{Thread: thread, Token: "the-very-token-of-" + thread, Owner: "owner of " + thread, TTL: index.MaxLease}
 }
 
 // faultCase is one thing that is done to a store while something goes wrong.
@@ -143,6 +154,13 @@ func faultCases() map[string]faultCase {
 		"artifact": {func(ctx context.Context, f *faultFixture, s *Store) error {
 			_, _, err := s.AddArtifact(ctx, "a", ArtifactFile{Name: "new.txt", Path: f.small}, policy.SecretsWarn, SecretsOptions{})
 			return err
+		}, true},
+		"acquire lease": {func(ctx context.Context, _ *faultFixture, s *Store) error {
+			_, err := s.holder.AcquireLease(ctx, leaseOf("a"))
+			return err
+		}, false},
+		"release lease": {func(ctx context.Context, _ *faultFixture, s *Store) error {
+			return s.ReleaseWriter(ctx, "b", leaseOf("b").Token)
 		}, true},
 		"gc": {func(ctx context.Context, _ *faultFixture, s *Store) error {
 			_, err := s.GC(ctx, GCRequest{})
