@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/policy"
@@ -47,7 +48,10 @@ func (s *Store) Prepare(ctx context.Context, opt SaveOptions) (PrepareResult, er
 	if err != nil {
 		return PrepareResult{}, err
 	}
-	begin.Beside = true // who saves meanwhile may be done before the run is
+	if err := s.checkWriter(ctx, opt.Thread, opt.Lease); err != nil {
+		return PrepareResult{}, err
+	}
+	begin.Beside = true // who saves now may be done before the run is
 	session, err := s.holder.Begin(ctx, begin)
 	if err != nil {
 		return PrepareResult{}, err
@@ -66,6 +70,23 @@ func (s *Store) Prepare(ctx context.Context, opt SaveOptions) (PrepareResult, er
 	}
 	res.Restored = err == nil
 	return res, err
+}
+
+// checkWriter looks whether a thread is free for the owner of a lease, which it renews, or
+// for somebody without one.
+func (s *Store) checkWriter(ctx context.Context, thread, token string) error {
+	if token != "" {
+		_, err := s.RenewWriter(ctx, thread, token)
+		return err
+	}
+	lease, err := s.Writer(ctx, thread)
+	switch {
+	case errors.Is(err, index.ErrNoWriter):
+		return nil
+	case err != nil:
+		return err
+	}
+	return waitHint(fmt.Errorf("thread %s is leased to %s until %s: %w", quoted(thread), quoted(lease.Owner), lease.Expires.Format(time.RFC3339), index.ErrWriterConflict), thread)
 }
 
 // beginRequest is how a save with these options begins.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -71,7 +72,11 @@ func runAndSave(c *cli.Context, command []string) error {
 	if err != nil {
 		return err
 	}
-	before, err := prepare(c, opt)
+	wait, err := durationFlag(c, waitFlag.Name)
+	if err != nil {
+		return err
+	}
+	before, err := prepare(c, opt, wait)
 	if err != nil {
 		return err
 	}
@@ -93,7 +98,10 @@ func runAndSave(c *cli.Context, command []string) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	c.Context = ctx
-	res, err := saveRun(c, opt, conversation, before.Head)
+	if !given(c, waitFlag.Name) {
+		wait = runWait
+	}
+	res, err := saveRun(c, opt, conversation, before.Head, wait)
 	if err != nil {
 		err = fmt.Errorf("the command succeeded, but what it made in %s is not saved: %w", quote(opt.Workspace), err)
 		if snapshot.Hint(err) == "" {
@@ -115,14 +123,18 @@ func runAndSave(c *cli.Context, command []string) error {
 	return err
 }
 
+// runWait is how long the save after a command waits for others who save into the thread,
+// if nothing else is asked for: the command cannot be done again.
+const runWait = time.Minute
+
 // prepare gives a new workspace its files.
-func prepare(c *cli.Context, opt snapshot.SaveOptions) (res snapshot.PrepareResult, err error) {
-	err = withStore(true, func(c *cli.Context, store *snapshot.Store) error {
+func prepare(c *cli.Context, opt snapshot.SaveOptions, wait time.Duration) (res snapshot.PrepareResult, err error) {
+	err = patiently(c, wait, true, func(c *cli.Context, store *snapshot.Store) error {
 		ctx, done := watch(c, "files")
 		res, err = store.Prepare(ctx, opt)
 		done()
 		return err
-	})(c)
+	})
 	if err != nil {
 		return res, err
 	}
@@ -136,16 +148,16 @@ func prepare(c *cli.Context, opt snapshot.SaveOptions) (res snapshot.PrepareResu
 }
 
 // saveRun saves what the command left. head was the thread's newest checkpoint before.
-func saveRun(c *cli.Context, opt snapshot.SaveOptions, conversation, head string) (res snapshot.SaveResult, err error) {
-	if conversation != "" {
-		if opt.Conversation, err = readConversation(c.Context, conversation); err != nil {
-			return res, err
+func saveRun(c *cli.Context, opt snapshot.SaveOptions, conversation, head string, wait time.Duration) (res snapshot.SaveResult, err error) {
+	err = patiently(c, wait, true, func(c *cli.Context, store *snapshot.Store) error {
+		if conversation != "" {
+			if opt.Conversation, err = readConversation(c.Context, conversation); err != nil {
+				return err
+			}
 		}
-	}
-	err = withStore(true, func(c *cli.Context, store *snapshot.Store) error {
 		res, err = saveWorkspace(c, store, opt)
 		return err
-	})(c)
+	})
 	if err == nil && res.Checkpoint.Parent != head {
 		warn("thread %s went on during the run, from %s to %s: that one's files are not in this checkpoint unless the run made them, too",
 			quote(opt.Thread), quoteOr(head), quote(res.Checkpoint.Parent))
