@@ -64,8 +64,16 @@ func (s *Store) AcquireWriter(ctx context.Context, thread string, opt LeaseOptio
 		l, err = s.holder.AcquireLease(ctx, req)
 		return err
 	})
+	if err != nil && ctx.Err() != nil { // an answer that came too late may have brought it
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
+		defer cancel()
+		_ = s.holder.ReleaseLease(end, thread, req.Token)
+	}
 	return l, waitHint(err, thread)
 }
+
+// giveBackTime is how long giving back a lease may take that nobody waits for any more.
+const giveBackTime = 2 * time.Second
 
 // RenewWriter gives a lease its whole time again. It fails with [index.ErrWriterLost]
 // when it is over, whoever has the thread since.

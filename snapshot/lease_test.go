@@ -155,6 +155,30 @@ func TestHoldWriterInTrouble(t *testing.T) {
 	})
 }
 
+// late is a holder whose answer comes when nobody waits for it any more.
+type late struct {
+	Holder
+	cancel func()
+}
+
+func (h late) AcquireLease(ctx context.Context, req LeaseRequest) (Lease, error) {
+	_, err := h.Holder.AcquireLease(ctx, req)
+	h.cancel()
+	return Lease{}, errors.Join(err, ctx.Err())
+}
+
+// TestAcquireInterrupted: a lease that nobody knows the token of does not stay.
+func TestAcquireInterrupted(t *testing.T) {
+	s := OpenMemory()
+	defer s.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	s.holder = late{s.holder, cancel}
+	_, err := s.AcquireWriter(ctx, "t", LeaseOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = s.Writer(t.Context(), "t")
+	require.ErrorIs(t, err, index.ErrNoWriter)
+}
+
 // TestAwait: it tries seldom, at once when the time is over, and only while others have
 // the thread.
 func TestAwait(t *testing.T) {
