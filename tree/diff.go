@@ -3,6 +3,8 @@ package tree
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/snapfs/snapfs/cas"
 )
@@ -17,6 +19,7 @@ const (
 	Modified Op = 'M' // a file's content or flags, or a symlink's target
 	Metadata Op = 'm' // mode, time, extended attributes or owner, and not the content
 	Type     Op = 'T' // it is of another kind now
+	Renamed  Op = 'R' // it was at another path, with the same content
 )
 
 // String returns the letter.
@@ -26,6 +29,7 @@ func (o Op) String() string { return string(rune(o)) }
 type Change struct {
 	Op   Op
 	Path string // slash path below the roots
+	From string // where it was, of what was renamed
 	Old  *Entry // nil when added
 	New  *Entry // nil when deleted
 }
@@ -33,6 +37,14 @@ type Change struct {
 // DiffOptions choose what counts as a difference.
 type DiffOptions struct {
 	Owner bool // a changed owner is one of metadata
+	// Renames finds what was renamed among what was added and deleted: see [Diff].
+	Renames bool
+	// TooMany is called when there is too much of that to look for all renames; nil:
+	// nobody asks.
+	TooMany func()
+	// Paths limits the comparison to these slash paths below the roots and to what
+	// lies below them; none: everything. Nothing else is read.
+	Paths []string
 }
 
 // Diff calls fn for every difference between the directories a and b, in the
@@ -46,10 +58,22 @@ type DiffOptions struct {
 // since that explains the time. The metadata of the roots themselves lies
 // outside their trees and is not compared.
 //
+// With renames, a file that is not empty, or a directory that is not, which was deleted
+// at one path and has been added with the same content at another is one change at the
+// new path, whatever else of its metadata differs. Nothing is listed below such a
+// directory, in which everything is the same. Each path is part of one change only:
+// larger directories come first, then what kept its name, then the first paths. At most
+// [MaxRenames] entries are looked at for it.
+//
 // An error that fn returns ends the comparison and is returned as it is. A path
 // longer than [MaxPath] fails.
 func Diff(ctx context.Context, r *Reader, a, b cas.Hash, opt DiffOptions, fn func(Change) error) error {
-	d := differ{ctx: ctx, r: r, opt: opt, emit: fn}
+	d := differ{ctx: ctx, r: r, opt: opt, only: opt.Paths, emit: fn}
+	if opt.Renames && a != b {
+		if err := d.findRenames(a, b, MaxRenames); err != nil {
+			return err
+		}
+	}
 	return d.dirs("", a, b)
 }
 
@@ -58,7 +82,30 @@ type differ struct {
 	ctx  context.Context
 	r    *Reader
 	opt  DiffOptions
+	only scope
 	emit func(Change) error
+
+	search *search // it only gathers what was added and deleted
+	moved  moves
+}
+
+// A scope is the paths that a comparison is limited to; none: everything.
+type scope []string
+
+// has reports whether a path is one of them or lies below one.
+func (s scope) has(path string) bool {
+	return len(s) == 0 || slices.ContainsFunc(s, func(p string) bool { return Under(path, p) })
+}
+
+// leads reports whether something at or below a path is one of them.
+func (s scope) leads(path string) bool {
+	return s.has(path) || slices.ContainsFunc(s, func(p string) bool { return Under(p, path) })
+}
+
+// Under reports whether a slash path is dir or lies below it.
+func Under(path, dir string) bool {
+	rest, ok := strings.CutPrefix(path, dir)
+	return ok && (rest == "" || rest[0] == '/')
 }
 
 // dirs compares what is below two directories at one path.
@@ -71,7 +118,7 @@ func (d *differ) dirs(dir string, a, b cas.Hash) error {
 			return nil
 		}
 		path, err := deeper(dir, e.Name)
-		if err != nil {
+		if err != nil || !d.only.leads(path) {
 			return err
 		}
 		return d.pair(path, old, new)
@@ -97,7 +144,11 @@ func (d *differ) pair(path string, old, new *Entry) error {
 		}
 		return nil
 	case old.Kind == Dir:
-		changed, err := d.dirChanged(path, old, new)
+		changed := false
+		var err error
+		if d.search == nil && d.only.has(path) {
+			changed, err = d.dirChanged(path, old, new)
+		}
 		if err != nil {
 			return err
 		}
@@ -151,6 +202,14 @@ func (d *differ) dirChanged(path string, old, new *Entry) (bool, error) {
 
 // whole reports an entry that stands on one side only and all below it.
 func (d *differ) whole(op Op, path string, e *Entry) error {
+	if d.only.has(path) {
+		if d.search != nil {
+			return d.search.add(op, path, e)
+		}
+		if done, err := d.move(op, path, e); done || err != nil {
+			return err
+		}
+	}
 	var err error
 	if op == Added {
 		err = d.report(op, path, nil, e)
@@ -177,6 +236,9 @@ func (d *differ) below(op Op, dir string, h cas.Hash) error {
 		if err != nil {
 			return err
 		}
+		if !d.only.leads(path) {
+			continue
+		}
 		if err := d.whole(op, path, &e); err != nil {
 			return err
 		}
@@ -186,6 +248,9 @@ func (d *differ) below(op Op, dir string, h cas.Hash) error {
 
 // report hands out copies: merge uses its entries again.
 func (d *differ) report(op Op, path string, old, new *Entry) error {
+	if d.search != nil || !d.only.has(path) {
+		return nil
+	}
 	c := Change{Op: op, Path: path}
 	if old != nil {
 		e := *old

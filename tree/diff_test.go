@@ -20,13 +20,20 @@ func diffLines(t tb, r *Reader, a, b cas.Hash, opt DiffOptions) []string {
 	t.Helper()
 	lines := []string{}
 	require.NoError(t, Diff(context.Background(), r, a, b, opt, func(c Change) error {
-		lines = append(lines, c.Op.String()+" "+c.Path)
+		line := c.Op.String() + " " + c.Path
+		if c.From != "" {
+			line = c.Op.String() + " " + c.From + " -> " + c.Path
+		}
+		lines = append(lines, line)
 		require.Equal(t, c.Op == Added, c.Old == nil)
 		require.Equal(t, c.Op == Deleted, c.New == nil)
+		require.Equal(t, c.Op == Renamed, c.From != "")
 		_, name := split(c.Path)
-		for _, e := range []*Entry{c.Old, c.New} {
-			require.True(t, e == nil || e.Name == name)
+		require.True(t, c.New == nil || c.New.Name == name)
+		if c.From != "" {
+			_, name = split(c.From)
 		}
+		require.True(t, c.Old == nil || c.Old.Name == name)
 		return nil
 	}))
 	return lines
@@ -114,6 +121,15 @@ func TestDiffModel(t *testing.T) {
 		opt := DiffOptions{Owner: rapid.Bool().Draw(t, "owner")}
 		require.Equal(t, a.diff(b, opt), diffLines(t, r, ra.Hash, rb.Hash, opt))
 		require.Empty(t, diffLines(t, r, ra.Hash, ra.Hash, opt))
+		// Limited to paths it says what it says of these without a limit.
+		opt.Paths = []string{rapid.SampledFrom(append(a.paths(), append(b.paths(), "nowhere")...)).Draw(t, "path")}
+		var some []string
+		for _, line := range a.diff(b, opt) {
+			if Under(line[2:], opt.Paths[0]) {
+				some = append(some, line)
+			}
+		}
+		require.Equal(t, append([]string{}, some...), diffLines(t, r, ra.Hash, rb.Hash, opt))
 	})
 }
 

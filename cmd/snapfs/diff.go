@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -11,59 +12,138 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// diff's own exit codes, as those of diff(1).
+// The exit codes of what compares, as those of diff(1).
 const (
 	exitDiffer      = 1
 	exitDiffTrouble = 2
 )
 
+// diffFlags are those of all that compares.
+var diffFlags = []cli.Flag{
+	&cli.BoolFlag{Name: "owner", Usage: "owners count too"},
+	&cli.BoolFlag{Name: "no-renames", Usage: "tell what was renamed as deleted and added"},
+	zeroFlag,
+}
+
 var diffCommand = &cli.Command{
 	Name:      "diff",
-	Usage:     "compare two checkpoints: A added, D deleted, M content, m metadata, T kind",
+	Usage:     "compare two checkpoints: A added, D deleted, M content, m metadata, T kind, R renamed",
 	ArgsUsage: "REF REF [PATH]...",
-	Flags: []cli.Flag{
-		&cli.BoolFlag{Name: "owner", Usage: "owners count too"},
-		zeroFlag,
-	},
-	Action: func(c *cli.Context) error {
-		err := arguments(c, 2, maxArguments)
-		if err == nil {
-			err = withStore(false, diff)(c)
+	Flags:     diffFlags,
+	Action: comparing(func(c *cli.Context) error {
+		if err := arguments(c, 2, maxArguments); err != nil {
+			return err
 		}
+		return withStore(false, diff)(c)
+	}),
+}
+
+// comparing gives what compares its own exit codes.
+func comparing(action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		err := action(c)
 		var coded *codeError
 		if err == nil || (errors.As(err, &coded) && coded.err == nil) {
 			return err
 		}
 		return &codeError{code: exitDiffTrouble, err: err}
-	},
+	}
 }
 
 // changeDoc is a difference in JSON.
 type changeDoc struct {
 	Op string `json:"op"`
 	snapshot.Path
+	OldPath      string `json:"oldPath,omitempty"` // of what was renamed; see [snapshot.Path]
+	OldPathBytes string `json:"oldPathBytes,omitempty"`
+	// Changed says what of an entry is another than before, but for what was added,
+	// deleted, or is of another kind.
+	Changed []string `json:"changed,omitempty"`
+}
+
+func newChange(ch tree.Change, owner bool) changeDoc {
+	doc := changeDoc{Op: ch.Op.String(), Path: snapshot.NewPath(ch.Path)}
+	if ch.From != "" {
+		from := snapshot.NewPath(ch.From)
+		doc.OldPath, doc.OldPathBytes = from.Text, from.Bytes
+	}
+	if ch.Old == nil || ch.New == nil || ch.Op == tree.Type {
+		return doc
+	}
+	old, new := ch.Old, ch.New
+	for _, what := range []struct {
+		name    string
+		differs bool
+	}{
+		{"content", ch.Op == tree.Modified && (old.Hash != new.Hash || old.Target != new.Target)},
+		{"mode", old.Mode != new.Mode},
+		{"owner", owner && (old.Owned != new.Owned || old.UID != new.UID || old.GID != new.GID)},
+		{"mtime", old.MtimeSec != new.MtimeSec || old.MtimeNsec != new.MtimeNsec},
+		{"attributes", old.XAttrs != new.XAttrs},
+		{"flags", old.Flags != new.Flags},
+	} {
+		if what.differs {
+			doc.Changed = append(doc.Changed, what.name)
+		}
+	}
+	return doc
 }
 
 func diff(c *cli.Context, store *snapshot.Store) error {
-	refA, refB, paths := c.Args().Get(0), c.Args().Get(1), c.Args().Slice()[2:]
+	compared, err := store.Compare(c.Context, c.Args().Get(0), c.Args().Get(1))
+	if err != nil {
+		return err
+	}
+	return printChanges(c, compared, c.Args().Slice()[2:])
+}
+
+// printChanges prints the differences, below some paths if there are any.
+func printChanges(c *cli.Context, compared *snapshot.Comparison, paths []string) error {
+	opt := snapshot.DiffOptions{Owner: c.Bool("owner"), NoRenames: c.Bool("no-renames"), Paths: paths}
+	opt.TooMany = func() {
+		warn("more than %d entries were added or deleted: not all that was renamed is told as that", tree.MaxRenames)
+	}
 	differ := false
 	err := printWhole(func(w io.Writer) error {
-		return store.Diff(c.Context, refA, refB, snapshot.DiffOptions{Owner: c.Bool("owner"), Paths: paths}, func(ch tree.Change) error {
+		return compared.Changes(c.Context, opt, func(ch tree.Change) error {
 			differ = true
-			var err error
-			switch {
-			case c.Bool("json"):
-				err = writeJSON(w, changeDoc{Op: ch.Op.String(), Path: snapshot.NewPath(ch.Path)})
-			case c.Bool("z"):
-				_, err = fmt.Fprintf(w, "%s %s\x00", ch.Op, ch.Path)
-			default:
-				_, err = fmt.Fprintf(w, "%s %s\n", ch.Op, quote(ch.Path))
-			}
-			return err
+			return printChange(c, w, ch)
 		})
 	})
 	if err == nil && differ {
 		return exit(exitDiffer)
 	}
 	return err
+}
+
+func printChange(c *cli.Context, w io.Writer, ch tree.Change) error {
+	var err error
+	switch {
+	case c.Bool("json"):
+		err = writeJSON(w, newChange(ch, c.Bool("owner")))
+	case c.Bool("z") && ch.From != "":
+		_, err = fmt.Fprintf(w, "%s %s\x00%s\x00", ch.Op, ch.From, ch.Path)
+	case c.Bool("z"):
+		_, err = fmt.Fprintf(w, "%s %s\x00", ch.Op, ch.Path)
+	default:
+		_, err = fmt.Fprintf(w, "%s %s\n", ch.Op, changedPath(ch))
+	}
+	return err
+}
+
+// arrow stands between the two paths of what was renamed.
+const arrow = " -> "
+
+// changedPath shows the path of a change, or both of them.
+func changedPath(ch tree.Change) string {
+	if ch.From == "" {
+		return quote(ch.Path)
+	}
+	word := func(path string) string {
+		if q := quote(path); q != path || !strings.Contains(path, arrow) {
+			return q
+		}
+		return `"` + path + `"`
+	}
+	return word(ch.From) + arrow + word(ch.Path)
 }
