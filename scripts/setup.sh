@@ -11,6 +11,7 @@ wanted=(
 	git:git
 	rsync:rsync
 	diff:diffutils
+	patch:patch
 	getfattr:attr
 	getfacl:acl
 	fusermount3:fuse3

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -44,6 +46,8 @@ type Comparison struct {
 type version struct {
 	name string     // for messages
 	root tree.Entry // the metadata of the root directory, and the hash of its tree
+	// content writes the content of the file at a path.
+	content func(ctx context.Context, path string, e *tree.Entry, w io.Writer) error
 }
 
 // Compare begins to compare two checkpoints.
@@ -56,10 +60,19 @@ func (s *Store) Compare(ctx context.Context, refA, refB string) (*Comparison, er
 	if err != nil {
 		return nil, err
 	}
-	return &Comparison{store: s, old: saved(a), new: saved(b), trees: s.trees}, nil
+	return &Comparison{store: s, old: s.saved(a), new: s.saved(b), trees: s.trees}, nil
 }
 
-func saved(rec index.Record) version { return version{name: rec.ID, root: RootEntry(rec)} }
+// saved is the side of a checkpoint.
+func (s *Store) saved(rec index.Record) version {
+	return version{name: rec.ID, root: RootEntry(rec), content: func(ctx context.Context, _ string, e *tree.Entry, w io.Writer) error {
+		return cas.CopyBlob(ctx, w, s.blobs, cas.Files, blob(e))
+	}}
+}
+
+// hides reports whether a file's content is not to be shown: a live file has the secrets
+// that were overwritten in the saved one.
+func (c *Comparison) hides(e *tree.Entry) bool { return false }
 
 // fails says of an error what was compared.
 func (c *Comparison) fails(err error) error {

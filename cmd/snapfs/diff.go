@@ -22,6 +22,8 @@ const (
 var diffFlags = []cli.Flag{
 	&cli.BoolFlag{Name: "owner", Usage: "owners count too"},
 	&cli.BoolFlag{Name: "no-renames", Usage: "tell what was renamed as deleted and added"},
+	&cli.BoolFlag{Name: "stat", Usage: "also how many lines were inserted and deleted, and a sum"},
+	&cli.BoolFlag{Name: "patch", Usage: "print a patch with git's headers, for patch -p1 or git apply"},
 	zeroFlag,
 }
 
@@ -41,13 +43,27 @@ var diffCommand = &cli.Command{
 // comparing gives what compares its own exit codes.
 func comparing(action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		err := action(c)
+		err := checkForm(c)
+		if err == nil {
+			err = action(c)
+		}
 		var coded *codeError
 		if err == nil || (errors.As(err, &coded) && coded.err == nil) {
 			return err
 		}
 		return &codeError{code: exitDiffTrouble, err: err}
 	}
+}
+
+// checkForm refuses flags that ask for two forms of output.
+func checkForm(c *cli.Context) error {
+	switch {
+	case c.Bool("stat") && c.Bool("patch"):
+		return usagef("--stat and --patch: want one of them")
+	case c.Bool("z") && (c.Bool("stat") || c.Bool("patch")):
+		return usagef("-z is for names alone: it goes with neither --stat nor --patch")
+	}
+	return nil
 }
 
 // changeDoc is a difference in JSON.
@@ -104,11 +120,22 @@ func printChanges(c *cli.Context, compared *snapshot.Comparison, paths []string)
 		warn("more than %d entries were added or deleted: not all that was renamed is told as that", tree.MaxRenames)
 	}
 	differ := false
+	var sum statSum
 	err := printWhole(func(w io.Writer) error {
-		return compared.Changes(c.Context, opt, func(ch tree.Change) error {
+		err := compared.Changes(c.Context, opt, func(ch tree.Change) error {
 			differ = true
+			switch {
+			case c.Bool("patch"):
+				return compared.Patch(c.Context, w, ch)
+			case c.Bool("stat"):
+				return printStat(c, w, compared, ch, &sum)
+			}
 			return printChange(c, w, ch)
 		})
+		if err == nil && differ && c.Bool("stat") {
+			err = sum.print(c, w)
+		}
+		return err
 	})
 	if err == nil && differ {
 		return exit(exitDiffer)

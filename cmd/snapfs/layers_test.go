@@ -49,6 +49,7 @@ var engines = map[string]string{
 	"github.com/PlakarKorp/go-cdc-chunkers": "cas",
 	"github.com/urfave/cli":                 "cmd/snapfs",
 	"go.yaml.in/yaml":                       "cmd/snapfs",
+	"github.com/aymanbagabas/go-udiff":      "internal/textdiff",
 }
 
 // suites are the tests that every engine of an interface passes.
