@@ -44,8 +44,9 @@ type Comparison struct {
 
 // A version is one side of a comparison.
 type version struct {
-	name string     // for messages
-	root tree.Entry // the metadata of the root directory, and the hash of its tree
+	name string        // for messages
+	root tree.Entry    // the metadata of the root directory, and the hash of its tree
+	rec  *index.Record // nil: of no checkpoint
 	// content writes the content of the file at a path.
 	content func(ctx context.Context, path string, e *tree.Entry, w io.Writer) error
 }
@@ -65,7 +66,7 @@ func (s *Store) Compare(ctx context.Context, refA, refB string) (*Comparison, er
 
 // saved is the side of a checkpoint.
 func (s *Store) saved(rec index.Record) version {
-	return version{name: rec.ID, root: RootEntry(rec), content: func(ctx context.Context, _ string, e *tree.Entry, w io.Writer) error {
+	return version{name: rec.ID, root: RootEntry(rec), rec: &rec, content: func(ctx context.Context, _ string, e *tree.Entry, w io.Writer) error {
 		return cas.CopyBlob(ctx, w, s.blobs, cas.Files, blob(e))
 	}}
 }

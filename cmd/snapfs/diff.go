@@ -31,7 +31,10 @@ var diffCommand = &cli.Command{
 	Name:      "diff",
 	Usage:     "compare two checkpoints: A added, D deleted, M content, m metadata, T kind, R renamed",
 	ArgsUsage: "REF REF [PATH]...",
-	Flags:     diffFlags,
+	Flags: append([]cli.Flag{
+		&cli.BoolFlag{Name: "artifacts", Usage: "compare the artifacts, too"},
+		&cli.BoolFlag{Name: "conversation", Usage: "compare the conversations, too"},
+	}, diffFlags...),
 	Action: comparing(func(c *cli.Context) error {
 		if err := arguments(c, 2, maxArguments); err != nil {
 			return err
@@ -132,6 +135,11 @@ func printChanges(c *cli.Context, compared *snapshot.Comparison, paths []string)
 			}
 			return printChange(c, w, ch)
 		})
+		if err == nil {
+			var more bool
+			more, err = printBeside(c, w, compared)
+			differ = differ || more
+		}
 		if err == nil && differ && c.Bool("stat") {
 			err = sum.print(c, w)
 		}
@@ -156,6 +164,65 @@ func printChange(c *cli.Context, w io.Writer, ch tree.Change) error {
 		_, err = fmt.Fprintf(w, "%s %s\n", ch.Op, changedPath(ch))
 	}
 	return err
+}
+
+// artifactDoc is an artifact that only one checkpoint holds, in JSON.
+type artifactDoc struct {
+	Op       string            `json:"op"`
+	Artifact snapshot.Artifact `json:"artifact"`
+}
+
+// conversationDoc says in JSON that conversations differ.
+type conversationDoc struct {
+	Op           string `json:"op"`
+	Conversation bool   `json:"conversation"`
+	Appended     int    `json:"appended,omitempty"` // messages, after all of the first one
+}
+
+// printBeside prints what differs beside the files, as far as that is asked for.
+func printBeside(c *cli.Context, w io.Writer, compared *snapshot.Comparison) (differ bool, err error) {
+	end := "\n"
+	if c.Bool("z") {
+		end = "\x00"
+	}
+	name := quote
+	if c.Bool("z") {
+		name = func(s string) string { return s }
+	}
+	if c.Bool("artifacts") {
+		list, err := compared.Artifacts(c.Context)
+		if err != nil {
+			return false, err
+		}
+		for _, a := range list {
+			differ = true
+			if c.Bool("json") {
+				err = writeJSON(w, artifactDoc{a.Op.String(), a.Artifact})
+			} else {
+				_, err = fmt.Fprintf(w, "%s artifact %s (%s)%s", a.Op, name(a.Artifact.Name), name(a.Artifact.ID), end)
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+	}
+	if c.Bool("conversation") {
+		ch, err := compared.Conversation(c.Context)
+		if ch == nil || err != nil {
+			return differ, err
+		}
+		differ = true
+		switch {
+		case c.Bool("json"):
+			err = writeJSON(w, conversationDoc{ch.Op.String(), true, ch.Appended})
+		case c.Bool("patch") && ch.Appended > 0:
+			_, err = fmt.Fprintf(w, "%s conversation (%s appended)\n", ch.Op, plural(ch.Appended, "message", "messages"))
+		default:
+			_, err = fmt.Fprintf(w, "%s conversation%s", ch.Op, end)
+		}
+		return differ, err
+	}
+	return differ, nil
 }
 
 // arrow stands between the two paths of what was renamed.
