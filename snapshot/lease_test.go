@@ -155,13 +155,13 @@ func TestHoldWriterInTrouble(t *testing.T) {
 	})
 }
 
-// late is a holder whose answer comes when nobody waits for it any more.
-type late struct {
+// tardy is a holder whose answer comes when nobody waits for it any more.
+type tardy struct {
 	Holder
 	cancel func()
 }
 
-func (h late) AcquireLease(ctx context.Context, req LeaseRequest) (Lease, error) {
+func (h tardy) AcquireLease(ctx context.Context, req LeaseRequest) (Lease, error) {
 	_, err := h.Holder.AcquireLease(ctx, req)
 	h.cancel()
 	return Lease{}, errors.Join(err, ctx.Err())
@@ -172,7 +172,7 @@ func TestAcquireInterrupted(t *testing.T) {
 	s := OpenMemory()
 	defer s.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	s.holder = late{s.holder, cancel}
+	s.holder = tardy{s.holder, cancel}
 	_, err := s.AcquireWriter(ctx, "t", LeaseOptions{})
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = s.Writer(t.Context(), "t")
