@@ -1,6 +1,7 @@
 package badger
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -52,7 +53,10 @@ func TestLeaseSurvives(t *testing.T) {
 			require.Equal(t, want, got)
 			require.NoError(t, s.ix.CheckLease(t.Context(), "acme", "t", leaseToken))
 			require.NoError(t, s.ix.ReleaseLease(t.Context(), "acme", "t", leaseToken))
-			c.end(s)
+			require.NoError(t, s.ix.Close())
+			if c.rebuild {
+				require.NoError(t, os.RemoveAll(s.path("index")))
+			}
 			s.ix = s.open("boot-3")
 			_, err = s.ix.Lease(t.Context(), "acme", "t")
 			require.ErrorIs(t, err, index.ErrNoWriter)
@@ -75,7 +79,9 @@ func TestLeaseTail(t *testing.T) {
 	// Of the lease before: it ends nothing.
 	_, err = s.ix.journal.Append(journal.ReleaseLease{Org: "acme", Thread: "t", Fence: e.Seq - 1})
 	require.NoError(t, err)
+	killed := s.dir
 	for _, boot := range []string{"boot-1", "boot-2"} {
+		s.dir = killed
 		s.crash()
 		s.ix = s.open(boot)
 		require.Equal(t, boot == "boot-2", s.ix.Rebuilt() != "")
