@@ -20,7 +20,7 @@ func FuzzRedactJSON(f *testing.F) {
 		if err != nil || !json.Valid(data) {
 			return
 		}
-		out, ranges, err := set.RedactJSON(data)
+		out, ranges, err := redactJSON(t, set, data, func() int { return len(data)%7 + 1 })
 		if err != nil {
 			require.ErrorIs(t, err, ErrUnusable)
 			return
@@ -33,6 +33,34 @@ func FuzzRedactJSON(f *testing.F) {
 		if len(ranges) == 0 {
 			require.Equal(t, data, out)
 		}
+	})
+}
+
+// FuzzJSONCheck: what encoding/json takes is taken, and nothing else, in whatever pieces;
+// what is no JSON can be searched, too.
+func FuzzJSONCheck(f *testing.F) {
+	set := setOf(f, "s3cr3t-value")
+	for _, text := range []string{`[{"a":[1,-0.5e+10,true,false,null,"\u00e4\n"]}]`, "1 2\n[]", "\ufeff[]", `truefalse"a"01-2`, `[1,]`, `{"a":1,}`, "\"\x01\"", "[\"\xff\"]", `[01]`, "[1e]", `"\ud800"`} {
+		f.Add([]byte(text), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, size uint8) {
+		check := func(c *JSONCheck) error {
+			for rest := data; len(rest) > 0; {
+				n := min(len(rest), int(size)+1)
+				if _, err := c.Write(rest[:n]); err != nil {
+					require.Error(t, c.End())
+					return err
+				}
+				rest = rest[n:]
+			}
+			return c.End()
+		}
+		array := json.Valid(data) && bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("["))
+		require.Equal(t, array, check(&JSONCheck{Array: true}) == nil, "%q", data)
+		require.Equal(t, documents(data), check(&JSONCheck{}) == nil, "%q", data)
+		search := set.SearchJSON()
+		_, _ = search.Write(data)
+		require.GreaterOrEqual(t, search.Count(), set.Count(data))
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,12 +40,13 @@ func TestRedactJSON(t *testing.T) {
 		"a number":             {[]string{"1234567890"}, `{"pin": 1234567890, "n": 12}`, `{"pin": "**********", "n": 12}`, 1},
 		"with the quotes":      {[]string{`"s3cr3t-value"`}, `["a", "s3cr3t-value", "b"]`, `["a", "************", "b"]`, 1},
 		"over several strings": {[]string{`abc","def`}, `["x-abc","def-y"]`, `["*****","*****"]`, 2},
+		"an empty string":      {[]string{`abc","","def`}, `["x-abc","","def-y"]`, `["*****","","*****"]`, 2},
 		"none":                 {[]string{"s3cr3t-value"}, " [ 1.5e+3, \"s3cr3t\" ]\n[]", " [ 1.5e+3, \"s3cr3t\" ]\n[]", 0},
 		"overlapping":          {[]string{"abcdefgh", "efghijkl", "abcdefghi"}, `["zabcdefghijklz"]`, `["z************z"]`, 1},
 		"before and behind":    {[]string{`s3cr3t-value`, `abc","def`}, `["s3cr3t-value","\u0041","x-abc","def-y","s3cr3t-value"]`, `["************","\u0041","*****","*****","************"]`, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, ranges, err := setOf(t, tt.values...).RedactJSON([]byte(tt.in))
+			out, ranges, err := redactJSON(t, setOf(t, tt.values...), []byte(tt.in), func() int { return 7 })
 			require.NoError(t, err)
 			require.Equal(t, tt.want, string(out))
 			require.Len(t, ranges, tt.count)
@@ -53,9 +55,83 @@ func TestRedactJSON(t *testing.T) {
 			}
 		})
 	}
-	_, _, err := setOf(t, "[[[[[[[[").RedactJSON([]byte("[[[[[[[[1]]]]]]]]"))
-	require.ErrorIs(t, err, ErrUnusable)
-	require.NotContains(t, err.Error(), "[[")
+	for _, size := range []int{1, 9, 1000} {
+		_, _, err := redactJSON(t, setOf(t, "[[[[[[[["), []byte("[[[[[[[[1]]]]]]]]"), func() int { return size })
+		require.ErrorIs(t, err, ErrUnusable)
+		require.NotContains(t, err.Error(), "[[")
+	}
+}
+
+// redactJSON reads a document that comes in pieces through [Screen.JSON], and compares the
+// result with what becomes of the whole.
+func redactJSON(t require.TestingT, set *Set, data []byte, size func() int) ([]byte, []Range, error) {
+	r := Screen{Set: set}.JSON(&pieces{data: data, next: func(most int) int { return min(most, max(size(), 1)) }, hole: func() bool { return false }}, nil)
+	defer r.Close()
+	out, err := io.ReadAll(r)
+	ranges := r.Report().Redacted
+	want, wantRanges, wantErr := set.redactWhole(data)
+	wantRanges = slices.DeleteFunc(wantRanges, func(r Range) bool { return r.Len == 0 }) // an empty string stays one
+	if wantErr != nil {
+		require.ErrorIs(t, err, ErrUnusable, "%q", data)
+		require.Empty(t, set.Find(out), "%q", data)
+		return nil, nil, err
+	}
+	require.NoError(t, err, "%q", data)
+	require.Equal(t, string(want), string(out))
+	require.ElementsMatch(t, wantRanges, ranges)
+	require.True(t, slices.IsSortedFunc(ranges, func(a, b Range) int { return int(a.Off - b.Off) }))
+	if json.Valid(data) {
+		search := set.SearchJSON()
+		for rest := data; len(rest) > 0; {
+			n := min(len(rest), max(size(), 1))
+			_, _ = search.Write(rest[:n])
+			rest = rest[n:]
+		}
+		require.Equal(t, max(len(wantRanges), set.Count(data)), search.Count())
+	}
+	return out, ranges, nil
+}
+
+// TestRedactJSONAcross: values that take in the signs between strings, in documents of
+// pieces of these, become what they become in the whole, wherever it is cut.
+func TestRedactJSONAcross(t *testing.T) {
+	bits := []string{`"`, `","`, `[`, `]`, `\"`, `\\`, `\u0061`, `a`, `b`, `1`, `,`, `abcdefgh`, `":"`, `{"a":1}`, `12345678`, ` `}
+	text := rapid.SliceOfN(rapid.SampledFrom(bits), 1, 24)
+	rapid.Check(t, func(t *rapid.T) {
+		join := func(label string) string { return strings.Join(text.Draw(t, label), "") }
+		doc := join("document")
+		var values []string
+		for range rapid.IntRange(1, 3).Draw(t, "values") {
+			value := join("value")
+			if rapid.Bool().Draw(t, "of the document") {
+				from := rapid.IntRange(0, len(doc)).Draw(t, "from")
+				value = doc[from:rapid.IntRange(from, len(doc)).Draw(t, "to")]
+			}
+			if (Value{Bytes: []byte(value)}).Check() == nil {
+				values = append(values, value)
+			}
+		}
+		if len(values) == 0 {
+			t.Skip("no value")
+		}
+		if !documents([]byte(doc)) {
+			in, err := json.Marshal([]string{doc, "x", doc})
+			require.NoError(t, err)
+			doc = string(in)
+		}
+		_, _, _ = redactJSON(t, setOf(t, values...), []byte(doc), func() int { return rapid.IntRange(1, 20).Draw(t, "piece") })
+	})
+}
+
+// documents reports whether data is JSON documents, one after the other.
+func documents(data []byte) bool {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc json.RawMessage
+		if err := dec.Decode(&doc); err != nil {
+			return err == io.EOF
+		}
+	}
 }
 
 // What is JSON stays JSON of the same shape, and has no declared value any more, as it is
@@ -73,7 +149,7 @@ func TestRedactAnyJSON(t *testing.T) {
 		}
 		in, err := json.Marshal(doc)
 		require.NoError(t, err)
-		out, ranges, err := set.RedactJSON(in)
+		out, ranges, err := redactJSON(t, set, in, func() int { return rapid.IntRange(1, 40).Draw(t, "piece") })
 		require.NoError(t, err)
 		require.True(t, json.Valid(out), "%q", out)
 		require.False(t, bytes.Contains(out, []byte(value)))

@@ -1,11 +1,5 @@
 package secrets
 
-import (
-	"bytes"
-	"encoding/json"
-	"io"
-)
-
 // A Search counts where declared values stand in a content that comes in pieces, also
 // across their borders. The zero Search of a set is made by [Set.Search]; it is not for
 // concurrent use.
@@ -83,29 +77,6 @@ func (s *Search) take(window []byte, before int64) {
 
 // Count returns how many ranges of data declared values take.
 func (s *Set) Count(data []byte) int { return len(s.Find(data)) }
-
-// CountJSON returns how many ranges declared values take in JSON documents that stand
-// one after the other: in their strings and keys as these are meant, or in the bytes,
-// whichever are more. What is no JSON counts as bytes.
-func (s *Set) CountJSON(data []byte) int {
-	count := s.Count(data)
-	if !isJSON(data) {
-		return count
-	}
-	_, ranges, _ := s.RedactJSON(data) // none where it fails
-	return max(len(ranges), count)
-}
-
-// isJSON reports whether data is JSON documents, one after the other.
-func isJSON(data []byte) bool {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	for {
-		var doc json.RawMessage
-		if err := dec.Decode(&doc); err != nil {
-			return err == io.EOF
-		}
-	}
-}
 
 // Longest is how many bytes of a content a declared value takes at most, in whatever
 // spelling.

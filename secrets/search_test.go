@@ -55,8 +55,16 @@ func TestJSONStrings(t *testing.T) {
 		`{"a":1} {"a":"pass\u0022word/ä1"}`:                          1,
 		"\n[true,null,\"nothing\"]":                                  0,
 		`pass"word/ä1`:                                               1,
+		`{"a":"\u0070ass\"word/ä1"} x pass"word/ä1`:                  1, // no JSON: only the last
+		`["\u0070ass\"word/ä1"]`:                                     1,
+		`["\u0070ass\"word/ä1", `:                                    0, // no JSON
 		`"a surrogate \ud83d\ude00 in front of pass\"word\/\u00e41"`: 1,
 	} {
-		require.Equal(t, want, s.CountJSON([]byte(text)), "%s", text)
+		search := s.SearchJSON()
+		for _, c := range []byte(text) {
+			_, err := search.Write([]byte{c})
+			require.NoError(t, err)
+		}
+		require.Equal(t, want, search.Count(), "%s", text)
 	}
 }

@@ -130,37 +130,6 @@ func TestArtifactsAreApart(t *testing.T) {
 	require.Equal(t, []bool{true, true}, has)
 }
 
-func TestConversation(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *Store) {
-		ws := filepath.Join(t.TempDir(), "ws")
-		write(t, ws, map[string]string{"f": "x"})
-		put := func(text string) (Checkpoint, error) {
-			res, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: "t", Conversation: strings.NewReader(text)})
-			return res.Checkpoint, err
-		}
-		for _, text := range []string{`[{"role":"user","text":"héllo\u0000"}]`, "{\"a\":1}\n{\"b\":2}\n", "  null  "} {
-			cp, err := put(text)
-			require.NoError(t, err, text)
-			require.True(t, cp.Conversation)
-			var got bytes.Buffer
-			require.NoError(t, s.Conversation(t.Context(), cp.ID, &got))
-			require.Equal(t, text, got.String(), "byte by byte")
-		}
-		before, err := s.Thread(t.Context(), "t")
-		require.NoError(t, err)
-		for _, text := range []string{"", "  ", "{", `{"a":1} trailing`, "\xff"} {
-			_, err := put(text)
-			require.ErrorIs(t, err, index.ErrInvalid, "%q", text)
-		}
-		_, err = put(`"` + strings.Repeat("x", MaxConversation) + `"`)
-		require.ErrorIs(t, err, cas.ErrTooLarge)
-		after, err := s.Thread(t.Context(), "t")
-		require.NoError(t, err)
-		require.Equal(t, before, after, "nothing was published")
-		require.ErrorIs(t, s.Conversation(t.Context(), save(t, s, ws, "t").ID, &bytes.Buffer{}), ErrNoConversation)
-	})
-}
-
 func TestRunsParentsAndLimits(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *Store) {
 		ws := filepath.Join(t.TempDir(), "ws")

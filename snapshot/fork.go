@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
 )
@@ -18,9 +20,10 @@ type ForkOptions struct {
 }
 
 // Fork starts a new thread with the content of a checkpoint and returns its
-// first checkpoint. It costs one small record, whatever the content's size. It
-// fails with [ErrThreadNotEmpty] when the thread has checkpoints, and with
-// [index.ErrWriterConflict] and [index.ErrWriterLost] as a save does.
+// first checkpoint. It costs one small record, whatever the content's size, and
+// another list of secrets if there were some in the message or the labels, which a fork
+// does not have. It fails with [ErrThreadNotEmpty] when the thread has checkpoints, and
+// with [index.ErrWriterConflict] and [index.ErrWriterLost] as a save does.
 func (s *Store) Fork(ctx context.Context, ref string, opt ForkOptions) (Checkpoint, error) {
 	if opt.Thread == "" {
 		return Checkpoint{}, fmt.Errorf("fork: the new thread has no id: %w", index.ErrInvalid)
@@ -47,6 +50,9 @@ func (s *Store) Fork(ctx context.Context, ref string, opt ForkOptions) (Checkpoi
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), err)
 	}
+	if err := s.ownSecretsOut(ctx, w, &rec); err != nil {
+		return Checkpoint{}, fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), err)
+	}
 	now := s.now()
 	rec.ID, rec.Thread, rec.Parent = opt.ID, opt.Thread, ""
 	if rec.ID == "" {
@@ -60,4 +66,23 @@ func (s *Store) Fork(ctx context.Context, ref string, opt ForkOptions) (Checkpoi
 		return Checkpoint{}, fmt.Errorf("thread %s: %w", quoted(opt.Thread), ErrThreadNotEmpty)
 	}
 	return made, err
+}
+
+// ownSecretsOut takes what was found in a record's own texts out of its list of secrets.
+// Only who has such texts, or is a fork of who had, can have that in it.
+func (s *Store) ownSecretsOut(ctx context.Context, w cas.Writer, rec *index.Record) error {
+	if rec.Secrets.IsZero() || rec.Message == "" && len(rec.Labels) == 0 && rec.Origin == nil {
+		return nil
+	}
+	list, err := s.secrets(ctx, *rec)
+	if err != nil {
+		return err
+	}
+	own := func(f FoundSecrets) bool { return f.Place == InRecord }
+	if !slices.ContainsFunc(list, own) {
+		return nil
+	}
+	found := secretsFound{list: slices.DeleteFunc(list, own)}
+	rec.Secrets = index.Blob{}
+	return found.putList(ctx, w, rec)
 }

@@ -42,7 +42,9 @@ type SaveOptions struct {
 	// its path below it, unless the thread has one of the same name, type and content; "":
 	// none.
 	ArtifactsDir string
-	// Conversation yields JSON to be kept with the files; nil: none.
+	// Conversation yields a JSON array of messages to be kept with the files; nil: none.
+	// A [Conversation] was looked through before, anything else is read as by
+	// [ReadConversation], and stays open.
 	Conversation io.Reader
 	// SkipUnreadable publishes without what could not be read; that is listed.
 	SkipUnreadable bool
@@ -102,15 +104,11 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		return SaveResult{}, err
 	}
 	opt.Settings.Secrets = found.screen.Mode
-	var conversation []byte
-	if opt.Conversation != nil { // before anything is read that takes long
-		if conversation, err = readConversation(opt.Conversation); err != nil {
-			return SaveResult{}, err
-		}
-		if conversation, err = found.conversation(conversation); err != nil {
-			return SaveResult{}, err
-		}
+	conversation, done, err := conversationOf(opt.Conversation) // before anything is read that takes long
+	if err != nil {
+		return SaveResult{}, err
 	}
+	defer done()
 	if opt.Thread == "" {
 		if opt.Thread, err = s.ThreadFor(ctx, workspace); err != nil {
 			return SaveResult{}, err
@@ -172,6 +170,12 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	defer end()
 
+	var messages index.Blob
+	if conversation != nil {
+		if messages, err = found.conversation(ctx, w, conversation); err != nil {
+			return SaveResult{}, err
+		}
+	}
 	now := s.now()
 	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, Settings: opt.Settings, Screen: found.screen}
 	if opt.Force {
@@ -204,6 +208,8 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		Totals:      index.Totals(got.Root.Totals),
 		Links:       blobRef(got.Links),
 		Consistency: index.PerFile,
+
+		Conversation: messages,
 	}
 	if rec.ID == "" {
 		rec.ID = newID(now)
@@ -231,11 +237,6 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	if err := found.put(ctx, w, &rec, got); err != nil {
 		return SaveResult{}, err
-	}
-	if conversation != nil {
-		if rec.Conversation, err = putConversation(ctx, w, conversation); err != nil {
-			return SaveResult{}, err
-		}
 	}
 	cp, err := publish(ctx, session, w, rec, PublishRequest{Name: opt.Name, Artifacts: added})
 	if err != nil {

@@ -121,8 +121,8 @@ func TestScrubFindsEveryPlace(t *testing.T) {
 			require.NoError(t, unix.Setxattr(filepath.Join(ws, "f"), "user.x", []byte("= "+late), 0))
 			require.NoError(t, unix.Setxattr(ws, "user."+late, []byte("1"), 0))
 		}, want: []string{"c|attribute .", "c|attribute f"}},
-		"conversation":         {opt: SaveOptions{Conversation: strings.NewReader(`{"m":"` + late + `"}`)}, want: []string{"c|conversation"}},
-		"escaped conversation": {opt: SaveOptions{Conversation: strings.NewReader(`{"m":"\u0063` + late[1:] + `"}`)}, want: []string{"c|conversation"}},
+		"conversation":         {opt: SaveOptions{Conversation: strings.NewReader(`[{"m":"` + late + `"}]`)}, want: []string{"c|conversation"}},
+		"escaped conversation": {opt: SaveOptions{Conversation: strings.NewReader(`[{"m":"\u0063` + late[1:] + `"}]`)}, want: []string{"c|conversation"}},
 		"message":              {opt: SaveOptions{Message: "the password is " + late}, want: []string{"c|record message"}},
 		"label":                {opt: SaveOptions{Labels: map[string]string{"k": late, late: "v"}}, want: []string{"c|record label " + stars, "c|record label k"}},
 		"its name":             {opt: SaveOptions{Name: late}, want: []string{"c|record name"}},

@@ -53,18 +53,20 @@ func (sc *scrubber) search(sub *subject, cp Checkpoint) error {
 			return err
 		}
 	}
+	if err := sc.part(sub, HitConversation, "conversation", part{ns: cas.Conversations, blob: rec.Conversation, most: MaxConversation}, sc.inMessages); err != nil {
+		return err
+	}
 	for _, p := range []struct {
 		in, what string
 		part     part
 		find     func(data []byte) ([]placeFound, error)
 	}{
-		{HitConversation, "conversation", part{ns: cas.Conversations, blob: rec.Conversation, most: MaxConversation}, sc.inJSON},
 		{HitPolicy, "policy", part{ns: cas.Records, blob: rec.Policy, most: maxPolicy}, sc.inText},
 		{HitRecord, "secrets", part{ns: cas.Records, blob: rec.Secrets, most: maxList}, sc.inText},
 		{HitOmission, "omissions", part{ns: cas.Records, blob: rec.Omissions, most: maxList}, sc.inOmissions},
 		{HitName, "hard links", part{ns: cas.Trees, blob: rec.Links, most: tree.MaxLinkList}, sc.inLinks},
 	} {
-		if err := sc.part(sub, p.in, p.what, p.part, p.find); err != nil {
+		if err := sc.part(sub, p.in, p.what, p.part, sc.whole(p.find)); err != nil {
 			return err
 		}
 	}
@@ -144,20 +146,16 @@ func recordTexts(rec index.Record) []recordText {
 	return texts
 }
 
-// part searches a list or a text, once.
-func (sc *scrubber) part(sub *subject, in, what string, p part, find func([]byte) ([]placeFound, error)) error {
+// part searches a list, a text or the conversation, once.
+func (sc *scrubber) part(sub *subject, in, what string, p part, find func(part) ([]placeFound, error)) error {
 	if p.blob.IsZero() {
 		return nil
 	}
 	key := cas.Key{NS: p.ns, Hash: p.blob.Hash}
 	got, ok := sc.parts[key]
 	if !ok {
-		data, err := sc.s.small(sc.ctx, p.ns, p.blob, p.most)
-		if err == nil {
-			sc.bytes.Add(int64(len(data)))
-			sc.meter.Add(1, int64(len(data)))
-			got.places, err = find(data)
-		}
+		var err error
+		got.places, err = find(p)
 		if err != nil && (sc.ctx.Err() != nil || !isFinding(err)) {
 			return err
 		}
@@ -175,8 +173,28 @@ func (sc *scrubber) part(sub *subject, in, what string, p part, find func([]byte
 	return nil
 }
 
-func (sc *scrubber) inJSON(data []byte) ([]placeFound, error) {
-	return []placeFound{{values: sc.set.CountJSON(data)}}, nil
+// whole makes a search of a part of one of its bytes.
+func (sc *scrubber) whole(find func(data []byte) ([]placeFound, error)) func(part) ([]placeFound, error) {
+	return func(p part) ([]placeFound, error) {
+		data, err := sc.s.small(sc.ctx, p.ns, p.blob, p.most)
+		if err != nil {
+			return nil, err
+		}
+		sc.bytes.Add(int64(len(data)))
+		sc.meter.Add(1, int64(len(data)))
+		return find(data)
+	}
+}
+
+// inMessages searches a conversation as it comes.
+func (sc *scrubber) inMessages(p part) ([]placeFound, error) {
+	search := sc.set.SearchJSON()
+	if err := sc.s.copyPart(sc.ctx, search, p.ns, p.blob, p.most); err != nil {
+		return nil, err
+	}
+	sc.bytes.Add(int64(p.blob.Size))
+	sc.meter.Add(1, int64(p.blob.Size))
+	return []placeFound{{values: search.Count()}}, nil
 }
 
 func (sc *scrubber) inText(data []byte) ([]placeFound, error) {

@@ -100,19 +100,33 @@ func (f *secretsFound) content(place SecretPlace, name string, report secrets.Re
 // looks like a secret.
 const conversationName = "conversation.json"
 
-// conversation returns a conversation as it is to be stored; nil: it is left out.
-func (f *secretsFound) conversation(data []byte) ([]byte, error) {
-	out, ranges, err := f.screen.Declared.RedactJSON(data)
+// conversation stores a conversation without declared secrets, piece by piece; the zero blob: it is
+// left out for what looks like a secret.
+func (f *secretsFound) conversation(ctx context.Context, w cas.Writer, c *Conversation) (index.Blob, error) {
+	blob, err := f.putConversation(ctx, w, c)
 	if err != nil {
-		return nil, fmt.Errorf("conversation: %w", err)
+		return index.Blob{}, fmt.Errorf("conversation: %w", err)
 	}
-	look := secrets.Screen{Detect: f.screen.Detects()}
-	report, err := look.Screen(out, f.screen.Stops(conversationName))
-	report.Redacted = ranges
-	if f.content(InConversation, "", report, err) {
-		return nil, nil
+	return blob, nil
+}
+
+func (f *secretsFound) putConversation(ctx context.Context, w cas.Writer, c *Conversation) (index.Blob, error) {
+	in, err := c.again()
+	if err != nil {
+		return index.Blob{}, err
 	}
-	return out, nil
+	read := &checkedReader{r: in, check: secrets.JSONCheck{Array: true}}
+	look := secrets.Screen{Set: f.screen.Declared, Detect: f.screen.Detects()}
+	content := look.JSON(read, f.screen.Stops(conversationName))
+	defer content.Close()
+	blob, err := cas.WriteBlob(ctx, w, cas.Conversations, content)
+	if f.content(InConversation, "", content.Report(), err) {
+		return index.Blob{}, nil
+	}
+	if err != nil {
+		return index.Blob{}, err
+	}
+	return blobRef(blob), c.same(read.n, &read.check)
 }
 
 // put stores the lists of what was left out and of where secrets were found, those of a
@@ -132,6 +146,13 @@ func (f *secretsFound) put(ctx context.Context, w cas.Writer, rec *index.Record,
 	}
 	f.list = append(f.list, inFiles(got.Secrets)...)
 	slices.SortStableFunc(f.list, comparePlaces)
+	return f.putList(ctx, w, rec)
+}
+
+// putList stores the list of where secrets were found, if there is one, and names it in a
+// record.
+func (f *secretsFound) putList(ctx context.Context, w cas.Writer, rec *index.Record) error {
+	rec.Redactions, rec.FindingCount = countSecrets(f.list)
 	if len(f.list) == 0 {
 		return nil
 	}
@@ -139,7 +160,6 @@ func (f *secretsFound) put(ctx context.Context, w cas.Writer, rec *index.Record,
 	if err != nil {
 		return err
 	}
-	rec.Redactions, rec.FindingCount = countSecrets(f.list)
 	rec.Secrets, err = putSmall(ctx, w, list)
 	return err
 }

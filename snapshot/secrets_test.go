@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	iofs "io/fs"
 	"log/slog"
 	"os"
@@ -112,7 +113,15 @@ func TestSecretsStayOut(t *testing.T) {
 	}
 	fork, err := s.Fork(t.Context(), cp.ID, ForkOptions{Thread: "fork"})
 	require.NoError(t, err)
-	require.Equal(t, uint64(7), fork.Redactions)
+	require.Equal(t, uint64(5), fork.Redactions, "without its message and labels")
+	again, err := s.Fork(t.Context(), fork.ID, ForkOptions{Thread: "fork of it"})
+	require.NoError(t, err)
+	for _, f := range []Checkpoint{fork, again} {
+		f, err = s.Show(t.Context(), f.ID)
+		require.NoError(t, err)
+		require.Equal(t, cp.Secrets[:6], f.Secrets)
+		require.Equal(t, uint64(3), f.Findings)
+	}
 
 	write(t, ws, map[string]string{"!first": shapedToken})
 	opt.Settings.Secrets, opt.Conversation = policy.SecretsExclude, strings.NewReader(`["`+shapedToken+`"]`)
@@ -284,7 +293,7 @@ func TestNoDeclaredByteAnywhere(t *testing.T) {
 			}
 		}
 		words := func(label string) string { return strings.Join(rapid.SliceOfN(part, 0, 3).Draw(t, label), "") }
-		doc, err := json.Marshal(map[string]any{words("key"): []string{words("message")}})
+		doc, err := json.Marshal([]any{map[string]any{words("key"): []string{words("message")}}})
 		require.NoError(t, err)
 		artifact := []byte(words("artifact"))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "artifact"), artifact, 0o600))
@@ -297,7 +306,7 @@ func TestNoDeclaredByteAnywhere(t *testing.T) {
 			Workspace: ws, Thread: "t", Files: policy.FilesOptions{NoDefaults: true}, Secrets: declaredSet(t, values...), Compression: local.Off,
 			Conversation: bytes.NewReader(doc), Artifacts: []ArtifactFile{{Path: filepath.Join(dir, "artifact")}},
 		}
-		wantDoc, _, err := opt.Secrets.Declared.RedactJSON(doc)
+		wantDoc, err := io.ReadAll(secrets.Screen{Set: opt.Secrets.Declared}.JSON(bytes.NewReader(doc), nil))
 		if err != nil {
 			t.Skip("a value that no conversation can do without")
 		}

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -21,7 +21,7 @@ var conversationCommand = &cli.Command{
 			return err
 		}
 		return withStore(false, func(c *cli.Context, store *snapshot.Store) error {
-			err := printWhole(func(w io.Writer) error { return store.Conversation(c.Context, c.Args().First(), w) })
+			err := printContent(func(w io.Writer) error { return store.Conversation(c.Context, c.Args().First(), w) })
 			if errors.Is(err, snapshot.ErrNoConversation) {
 				return snapshot.WithHint(err, "snapfs save --conversation FILE keeps one with a checkpoint")
 			}
@@ -30,12 +30,18 @@ var conversationCommand = &cli.Command{
 	},
 }
 
-// readConversation reads a file, or stdin for "-", before anything else is done:
-// the store is not held meanwhile.
-func readConversation(ctx context.Context, name string) (io.Reader, error) {
-	data, err := readInput(ctx, name, snapshot.MaxConversation)
-	if err != nil {
-		return nil, absent(fmt.Errorf("conversation: %w", err))
-	}
-	return bytes.NewReader(data), nil
+// conversationFile opens a file, or stdin for "-", and looks its messages through before
+// anything else is done: the store is not held meanwhile. What it returns is for
+// [snapshot.SaveOptions], and to be closed.
+func conversationFile(ctx context.Context, name string) (*snapshot.Conversation, error) {
+	return await(ctx, func() (*snapshot.Conversation, error) {
+		in := os.Stdin
+		if name != "-" {
+			var err error
+			if in, err = os.Open(name); err != nil {
+				return nil, absent(fmt.Errorf("conversation: %w", err))
+			}
+		}
+		return snapshot.ReadConversation(in)
+	})
 }

@@ -9,23 +9,29 @@ import (
 	"github.com/snapfs/snapfs/cas"
 )
 
-// readInput reads a file of at most limit bytes, or stdin for "-". Who writes to
-// a pipe may take long, or never begin: an interrupt ends the wait.
+// readInput reads a file of at most limit bytes, or stdin for "-".
 func readInput(ctx context.Context, name string, limit int) ([]byte, error) {
+	return await(ctx, func() ([]byte, error) { return readAll(name, limit) })
+}
+
+// await returns what read does. Who writes to a pipe may take long, or never begin: an
+// interrupt ends the wait.
+func await[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	type result struct {
-		data []byte
-		err  error
+		value T
+		err   error
 	}
-	read := make(chan result, 1)
+	done := make(chan result, 1)
 	go func() {
-		data, err := readAll(name, limit)
-		read <- result{data, err}
+		value, err := read()
+		done <- result{value, err}
 	}()
 	select {
-	case r := <-read:
-		return r.data, r.err
+	case r := <-done:
+		return r.value, r.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		var none T
+		return none, context.Cause(ctx)
 	}
 }
 

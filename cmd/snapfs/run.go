@@ -149,12 +149,15 @@ func prepare(c *cli.Context, opt snapshot.SaveOptions, wait time.Duration) (res 
 
 // saveRun saves what the command left. head was the thread's newest checkpoint before.
 func saveRun(c *cli.Context, opt snapshot.SaveOptions, conversation, head string, wait time.Duration) (res snapshot.SaveResult, err error) {
-	err = patiently(c, wait, true, func(c *cli.Context, store *snapshot.Store) error {
-		if conversation != "" {
-			if opt.Conversation, err = readConversation(c.Context, conversation); err != nil {
-				return err
-			}
+	if conversation != "" {
+		messages, err := conversationFile(c.Context, conversation)
+		if err != nil {
+			return res, err
 		}
+		defer messages.Close()
+		opt.Conversation = messages
+	}
+	err = patiently(c, wait, true, func(c *cli.Context, store *snapshot.Store) error {
 		res, err = saveWorkspace(c, store, opt)
 		return err
 	})

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -40,7 +39,7 @@ var saveCommand = &cli.Command{
 		&cli.StringFlag{Name: "id", Usage: "the checkpoint's `ID`; made from the time if not given"},
 		&cli.StringFlag{Name: "run", Usage: "the `RUN` of an agent that it comes from: its id becomes checkpoint-RUN"},
 		&cli.StringFlag{Name: "parent", Usage: "only if `REF` is the thread's latest"},
-		&cli.StringFlag{Name: "conversation", Usage: "keep the messages in `FILE`, JSON, with it; - is stdin"},
+		&cli.StringFlag{Name: "conversation", Usage: "keep the messages in `FILE`, a JSON array, with it; - is stdin"},
 		&cli.StringSliceFlag{KeepSpace: true, Name: "artifact", Usage: "`NAME=FILE[;type=MEDIA]` becomes an artifact of the thread (may be repeated)"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "only print what would be stored (+), left out (-), or stored in part (~), and why"},
 		zeroFlag,
@@ -60,9 +59,12 @@ var saveCommand = &cli.Command{
 			return err
 		}
 		if name := c.String("conversation"); name != "" {
-			if opt.Conversation, err = readConversation(c.Context, name); err != nil {
+			messages, err := conversationFile(c.Context, name)
+			if err != nil {
 				return err
 			}
+			defer messages.Close()
+			opt.Conversation = messages
 		}
 		wait, err := durationFlag(c, waitFlag.Name)
 		if err != nil {
@@ -74,14 +76,7 @@ var saveCommand = &cli.Command{
 		if c.Bool("z") {
 			return usagef("-z is for --dry-run")
 		}
-		return patiently(c, wait, true, func(c *cli.Context, store *snapshot.Store) error {
-			if again, ok := opt.Conversation.(io.Seeker); ok {
-				if _, err := again.Seek(0, io.SeekStart); err != nil {
-					return err
-				}
-			}
-			return save(c, store, opt)
-		})
+		return patiently(c, wait, true, func(c *cli.Context, store *snapshot.Store) error { return save(c, store, opt) })
 	},
 }
 
