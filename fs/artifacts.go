@@ -20,6 +20,7 @@ type artifactsDir struct {
 	mu     sync.Mutex
 	loaded bool
 	files  []namedArtifact
+	named  map[string]int // of files
 }
 
 // namedArtifact is an artifact under the name that the mount gives it.
@@ -33,21 +34,23 @@ func (d *artifactsDir) absent() time.Duration { return forever }
 func (d *artifactsDir) attr(out *fuse.Attr)   { d.dirAttr(out, d.cp.Created) }
 
 // load reads the checkpoint's list once.
-func (d *artifactsDir) load() ([]namedArtifact, error) {
+func (d *artifactsDir) load() (files []namedArtifact, named map[string]int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.loaded || d.cp.Artifacts == 0 {
-		return d.files, nil
+		return d.files, d.named, nil
 	}
 	list, err := d.fs.store.Artifacts(d.fs.ctx, d.cp.ID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	d.named = make(map[string]int, len(list))
 	for i, name := range snapshot.ArtifactNames(list) {
 		d.files = append(d.files, namedArtifact{name: name, Artifact: list[i]})
+		d.named[name] = i
 	}
 	d.loaded = true
-	return d.files, nil
+	return d.files, d.named, nil
 }
 
 // node returns the node of one artifact.
@@ -68,20 +71,18 @@ func (d *artifactsDir) inoOf(a namedArtifact) uint64 {
 }
 
 func (d *artifactsDir) lookup(name string) (node, error) {
-	files, err := d.load()
+	files, named, err := d.load()
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range files {
-		if a.name == name {
-			return d.node(a)
-		}
+	if i, ok := named[name]; ok {
+		return d.node(files[i])
 	}
 	return nil, nil
 }
 
 func (d *artifactsDir) list(off uint64, _ bool, add func(listed) bool) error {
-	files, err := d.load()
+	files, _, err := d.load()
 	if err != nil {
 		return err
 	}

@@ -95,23 +95,32 @@ func quote(s string) string {
 	return fmt.Sprintf("%q...", s[:n])
 }
 
-// MaxArtifactName is how many bytes an artifact's name or media type may have.
-const MaxArtifactName = 1024
+// Limits on what artifacts have, in bytes.
+const (
+	MaxArtifactName = 4096
+	MaxMediaType    = 1024
+)
+
+// ValidArtifact checks an artifact's name and its media type: valid UTF-8, of which the
+// name is not empty. It is free text besides: it may have slashes and control characters,
+// and be ".." or another one's. The error wraps [ErrInvalid].
+func ValidArtifact(name, mediaType string) error {
+	if name == "" {
+		return fmt.Errorf("%w artifact name: it is empty", ErrInvalid)
+	}
+	if err := validText("artifact name", name, MaxArtifactName); err != nil {
+		return err
+	}
+	return validText("media type", mediaType, MaxMediaType)
+}
 
 // Validate checks the rules that an artifact must keep: an id like a
-// checkpoint's, a name and a media type of valid UTF-8. The error wraps
-// [ErrInvalid].
+// checkpoint's, and what [ValidArtifact] asks. The error wraps [ErrInvalid].
 func (a Artifact) Validate() error {
 	if err := validCheckpoint("artifact id", a.ID); err != nil {
 		return err
 	}
-	if a.Name == "" {
-		return fmt.Errorf("%w artifact name: it is empty", ErrInvalid)
-	}
-	if err := validText("artifact name", a.Name, MaxArtifactName); err != nil {
-		return err
-	}
-	if err := validText("media type", a.MediaType, MaxArtifactName); err != nil {
+	if err := ValidArtifact(a.Name, a.MediaType); err != nil {
 		return err
 	}
 	if a.Blob.Hash.IsZero() {

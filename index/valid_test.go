@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapfs/snapfs/cas"
 )
 
 func TestValid(t *testing.T) {
@@ -54,4 +56,21 @@ func TestValid(t *testing.T) {
 	}
 	require.EqualError(t, ValidID("thread id", "a\x00"), `invalid thread id "a\x00": it contains a NUL byte`)
 	require.ErrorContains(t, ValidID("thread id", strings.Repeat("é", 300)), `"`+strings.Repeat("é", 32)+`"...: 600 bytes`)
+}
+
+func TestValidArtifact(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"": false, " ": true, ".": true, "..": true, "a/../b": true, "/": true, "new\nline \x00\x7f": true, "\U0001F600": true, "latest": true,
+		"\xff": false, strings.Repeat("x", MaxArtifactName): true, strings.Repeat("x", MaxArtifactName+1): false,
+	} {
+		a := Artifact{ID: "id", Name: name, Blob: Blob{Hash: cas.Hash{1}}}
+		if err := a.Validate(); ok {
+			require.NoError(t, err, "%q", name)
+		} else {
+			require.ErrorIs(t, err, ErrInvalid, "%q", name)
+		}
+	}
+	require.NoError(t, ValidArtifact("a", strings.Repeat("x", MaxMediaType)))
+	require.ErrorIs(t, ValidArtifact("a", strings.Repeat("x", MaxMediaType+1)), ErrInvalid)
+	require.ErrorIs(t, ValidArtifact("a", "\xff"), ErrInvalid)
 }

@@ -55,6 +55,32 @@ func folded(name string, full bool) string {
 	return strings.TrimRight(strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, name), ".")
 }
 
+// CheckNames fails with a [*CollisionError] when names would be one name in a directory,
+// which may be missing. Nothing is written to find that out.
+func CheckNames(dir string, names []string) error {
+	folds, full := foldsNear(dir)
+	if !folds {
+		return nil
+	}
+	groups := map[string][]string{}
+	for _, name := range names {
+		key := folded(name, full)
+		groups[key] = append(groups[key], name)
+	}
+	found := &CollisionError{}
+	for _, name := range names {
+		key := folded(name, full)
+		if len(groups[key]) > 1 {
+			found.add(groups[key])
+		}
+		delete(groups, key)
+	}
+	if len(found.Paths) > 0 {
+		return found
+	}
+	return nil
+}
+
 // checkNames fails with a [*CollisionError] when names of the tree are one name when they
 // are folded.
 func (w *writer) checkNames(full bool, src Source, files *policy.Files, plan *planDir) error {

@@ -118,6 +118,24 @@ func TestCollisions(t *testing.T) {
 	emptied(t, below)
 }
 
+// TestCheckNames: names alone, for a directory that is there or not.
+func TestCheckNames(t *testing.T) {
+	names := []string{"Logo", "a", "logo", "LOGO", "b", "\u00c9", "\u00e9", "c.", "c", "~"}
+	require.NoError(t, CheckNames(t.TempDir(), names))
+	disk := foldingDisk(t)
+	there := filepath.Join(disk, "there")
+	require.NoError(t, os.Mkdir(there, 0o755))
+	for _, dir := range []string{there, filepath.Join(there, "missing", "1")} {
+		err := CheckNames(dir, names)
+		var collision *CollisionError
+		require.ErrorAs(t, err, &collision)
+		require.Equal(t, [][]string{{"Logo", "logo", "LOGO"}, {"\u00c9", "\u00e9"}, {"c.", "c"}}, collision.Paths)
+		require.NoError(t, CheckNames(dir, []string{"a", "b"}))
+		require.NoError(t, CheckNames(dir, nil))
+	}
+	emptied(t, there)
+}
+
 // TestLesserFileSystem: what a file system cannot hold is listed, and all else is there.
 func TestLesserFileSystem(t *testing.T) {
 	disk := foldingDisk(t)

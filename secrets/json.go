@@ -159,6 +159,9 @@ func (p *jsonPass) cover(part []byte) []byte {
 // redactToken returns what becomes of a string or a number, and where in that the stars
 // are; nil: it stays.
 func (p *jsonPass) redactToken(token []byte) (with []byte, where []Range) {
+	if len(token) < MinLength {
+		return nil, nil
+	}
 	if token[0] == '"' {
 		with, where = p.redactString(token)
 	}

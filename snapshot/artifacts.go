@@ -72,6 +72,27 @@ type ArtifactFile struct {
 	Once      bool   // not if the thread has one of the same name, type and content
 }
 
+// name is what the artifact is to be called.
+func (f ArtifactFile) name() string {
+	if f.Name == "" {
+		return filepath.Base(f.Path)
+	}
+	return f.Name
+}
+
+// check refuses what no artifact can have.
+func (f ArtifactFile) check() error {
+	if f.MediaType != "" {
+		if _, _, err := mime.ParseMediaType(f.MediaType); err != nil || !strings.Contains(f.MediaType, "/") {
+			return fmt.Errorf("media type %s of artifact %s: want something like text/html: %w", quoted(f.MediaType), quoted(f.Path), ErrRefused)
+		}
+	}
+	if err := index.ValidArtifact(f.name(), f.MediaType); err != nil {
+		return WithHint(fmt.Errorf("artifact %s: %w", quoted(f.Path), err), "choose another name for it")
+	}
+	return nil
+}
+
 // putArtifact stores a file's content. It is read like a file of a workspace:
 // whole, or it fails. found takes the secrets in it; left tells that it is to be left out
 // for these.
@@ -88,15 +109,10 @@ func (s *Store) putArtifact(ctx context.Context, w cas.Writer, file ArtifactFile
 	if !before.Mode().IsRegular() {
 		return Artifact{}, false, fmt.Errorf("artifact %s is not a regular file: %w", quoted(file.Path), ErrRefused)
 	}
-	if file.MediaType != "" {
-		if _, _, err := mime.ParseMediaType(file.MediaType); err != nil || !strings.Contains(file.MediaType, "/") {
-			return Artifact{}, false, fmt.Errorf("media type %s of artifact %s: want something like text/html: %w", quoted(file.MediaType), quoted(file.Path), ErrRefused)
-		}
+	if err := file.check(); err != nil {
+		return Artifact{}, false, err
 	}
-	name := file.Name
-	if name == "" {
-		name = filepath.Base(file.Path)
-	}
+	name := file.name()
 	if err := refuse(found.screen.Declared, "artifact's name", name, "artifact's media type", file.MediaType); err != nil {
 		return Artifact{}, false, err
 	}

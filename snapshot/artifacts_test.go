@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -112,6 +113,64 @@ func TestArtifacts(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrNotExist)
 		_, _, err = s.AddArtifact(t.Context(), "t", ArtifactFile{Path: dir}, policy.SecretsWarn, SecretsOptions{})
 		require.ErrorIs(t, err, ErrRefused)
+	})
+}
+
+// meanwhile is messages; between the two times that they are read it does something.
+type meanwhile struct {
+	*strings.Reader
+	do func()
+}
+
+// Seek implements [io.Seeker].
+func (m *meanwhile) Seek(offset int64, whence int) (int64, error) {
+	if whence == io.SeekStart { // the save is under way now
+		m.do()
+	}
+	return m.Reader.Seek(offset, whence)
+}
+
+// TestArtifactsMeanwhile: a thread's artifacts can change while it is saved, and so can
+// another's; neither takes anything from the other.
+func TestArtifactsMeanwhile(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *Store) {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"ws/f": "x", "file": "content", "other": "another"})
+		add := func(file string) Artifact {
+			a, _, err := s.AddArtifact(t.Context(), "t", ArtifactFile{Path: filepath.Join(dir, file)}, policy.SecretsWarn, SecretsOptions{})
+			require.NoError(t, err)
+			return a
+		}
+		ids := func(ref string) (ids []string) {
+			list, err := s.Artifacts(t.Context(), ref)
+			require.NoError(t, err)
+			for _, a := range list {
+				ids = append(ids, a.ID)
+				require.NoError(t, s.ReadArtifact(t.Context(), ref, a.ID, io.Discard))
+			}
+			return ids
+		}
+		gone := add("file")
+		first := save(t, s, filepath.Join(dir, "ws"), "t")
+		var added Artifact
+		times := 0
+		res, err := s.Save(t.Context(), SaveOptions{Workspace: filepath.Join(dir, "ws"), Thread: "t", Conversation: &meanwhile{strings.NewReader("[]"), func() {
+			times++
+			added = add("other")
+			require.NoError(t, s.RemoveArtifact(t.Context(), "t", gone.ID))
+			gc(t, s)
+			_, err := s.Fork(t.Context(), first.ID, ForkOptions{Thread: "u"})
+			require.NoError(t, err)
+		}}})
+		require.NoError(t, err)
+		require.Equal(t, 1, times)
+		require.Equal(t, []string{added.ID}, ids(res.Checkpoint.ID), "what the thread had in the end")
+		require.Equal(t, []string{gone.ID}, ids(first.ID))
+		require.Equal(t, []string{gone.ID}, ids("u@latest"))
+		save(t, s, filepath.Join(dir, "ws"), "t")
+		save(t, s, filepath.Join(dir, "ws"), "u")
+		require.Equal(t, []string{added.ID}, ids("t@latest"))
+		require.Equal(t, []string{gone.ID}, ids("u@latest"))
 	})
 }
 

@@ -52,8 +52,11 @@ func (s *Store) prepareBeside(ctx context.Context, cp Checkpoint, dir string, op
 			return nil, err
 		}
 		b.artifacts = m.to
-		if !opt.DryRun {
+		if err = restore.CheckNames(m.to, ArtifactNames(list)); err == nil && !opt.DryRun {
 			err = b.add(m, func(at string) error { return s.writeArtifacts(ctx, cp, list, at, opt.Owner) })
+		}
+		if errors.Is(err, restore.ErrCollision) {
+			err = WithHint(err, "choose a directory on a file system that tells them apart; snapfs artifact read has each of them")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("artifacts of checkpoint %s: %w", quoted(cp.ID), err)
@@ -207,7 +210,11 @@ func (s *Store) writeArtifacts(ctx context.Context, cp Checkpoint, list []Artifa
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		return err
 	}
-	for i, name := range ArtifactNames(list) {
+	names := ArtifactNames(list)
+	if err := restore.CheckNames(filepath.Dir(dir), names); err != nil { // which is there now, and so tells more
+		return err
+	}
+	for i, name := range names {
 		a := list[i]
 		err := writeNew(filepath.Join(dir, name), owner, a.Created, func(w io.Writer) error { return s.ReadArtifact(ctx, cp.ID, a.ID, w) })
 		if err != nil {

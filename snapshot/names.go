@@ -92,17 +92,19 @@ func DecodeName(name string) (id string, long, ok bool) {
 	return id, false, EncodeName(id) == name
 }
 
-// ArtifactNames returns the file names of artifacts. Of several with one name the first
-// has it, the others get ~ and their id behind it.
+// ArtifactNames returns the file names of artifacts, no two of which are the same. Of
+// several with one name the first has it, the others get ~ and their id behind it; whose
+// name is that already gets its own id, too.
 func ArtifactNames(list []Artifact) []string {
 	names := make([]string, len(list))
 	taken := map[string]bool{}
 	for i, a := range list {
 		name := a.Name
-		for taken[EncodeName(name)] {
-			name += "~" + a.ID
-		}
 		names[i] = EncodeName(name)
+		for taken[names[i]] {
+			name += "~" + a.ID
+			names[i] = EncodeName(name)
+		}
 		taken[names[i]] = true
 	}
 	return names

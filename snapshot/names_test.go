@@ -1,11 +1,13 @@
 package snapshot
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func TestEncodeName(t *testing.T) {
@@ -100,6 +102,62 @@ func FuzzEncodeName(f *testing.F) {
 		if !long {
 			require.Equal(t, id, got)
 		}
+	})
+}
+
+// TestArtifactNames: a repeated name gets the artifact's id, and what looks like that by
+// itself is no other's.
+func TestArtifactNames(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	for _, tt := range []struct{ names, want []string }{
+		{[]string{"a", "a", "a"}, []string{"a", "a~1", "a~2"}},
+		{[]string{"a", "a", "a~1"}, []string{"a", "a~1", "a~1~2"}},
+		{[]string{"a~2", "a", "a"}, []string{"a~2", "a", "a~2~2"}},
+		{[]string{"a~2", "a~2~2", "a", "a"}, []string{"a~2", "a~2~2", "a", "a~3"}},
+		{[]string{"a/b", "a%2Fb", ".", ".."}, []string{"a%2Fb", "a%252Fb", "%2E", "%2E."}},
+		{[]string{"latest", "%6Catest", "\x00", "\n"}, []string{"%6Catest", "%256Catest", "%00", "%0A"}},
+		{[]string{long, long, long + "~1"}, []string{EncodeName(long), EncodeName(long + "~1"), EncodeName(long + "~1~2")}},
+		{nil, []string{}},
+	} {
+		require.Equal(t, tt.want, ArtifactNames(artifactsCalled(tt.names)), "%q", tt.names)
+	}
+}
+
+// artifactsCalled makes artifacts with the ids 0, 1, 2 and so on.
+func artifactsCalled(names []string) []Artifact {
+	list := make([]Artifact, len(names))
+	for i, name := range names {
+		list[i] = Artifact{ID: strconv.Itoa(i), Name: name}
+	}
+	return list
+}
+
+// TestArtifactNamesDiffer: whatever artifacts are called, each has a file name of its own
+// that can be one, and the first of a name has what the name alone gives.
+func TestArtifactNamesDiffer(t *testing.T) {
+	parts := []string{"a", "~1", "~2", "~", "/", "..", ".", "%", "%2F", "%h", "latest", "by-name", "\x00", "\x7f", "\u00e9", "\U0001F600", "A", strings.Repeat("x", 120), strings.Repeat("/", 70), "%h" + strings.Repeat("0", 32)}
+	name := rapid.OneOf(
+		rapid.Map(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 5), func(p []string) string { return strings.Join(p, "") }),
+		rapid.StringN(1, 300, 4096),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		list := artifactsCalled(rapid.SliceOfN(name, 0, 40).Draw(t, "names"))
+		names := ArtifactNames(list)
+		require.Len(t, names, len(list))
+		seen, first := map[string]bool{}, map[string]bool{}
+		for i, n := range names {
+			require.False(t, seen[n], "%q", n)
+			free := !seen[EncodeName(list[i].Name)]
+			seen[n] = true
+			require.True(t, len(n) > 0 && len(n) <= MaxFileName && !strings.ContainsAny(n, "/\x00") && n[0] != '.', "%q", n)
+			if free && !first[list[i].Name] {
+				require.Equal(t, EncodeName(list[i].Name), n)
+			}
+			first[list[i].Name] = true
+		}
+		require.Equal(t, names, ArtifactNames(list))
+		more := ArtifactNames(append(list, Artifact{ID: "more", Name: name.Draw(t, "one more")}))
+		require.Equal(t, names, more[:len(names)], "one more changes nothing")
 	})
 }
 

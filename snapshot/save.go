@@ -104,6 +104,11 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		return SaveResult{}, err
 	}
 	opt.Settings.Secrets = found.screen.Mode
+	for _, file := range opt.Artifacts {
+		if err := file.check(); err != nil {
+			return SaveResult{}, err
+		}
+	}
 	conversation, done, err := conversationOf(opt.Conversation) // before anything is read that takes long
 	if err != nil {
 		return SaveResult{}, err

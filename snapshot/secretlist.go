@@ -49,11 +49,11 @@ type FoundSecrets struct {
 
 // Limits of a list of secrets: it is all in memory when it is read.
 const (
-	maxFoundSecrets = 4 << 20  // places
-	maxRanges       = 16 << 20 // of all places together
-	maxFindings     = 4 << 20  // of all places together
-	maxKind         = 64       // bytes
-	maxPlace        = index.MaxLabel + 64
+	maxFoundSecrets = 4 << 20             // places
+	maxRanges       = 16 << 20            // of all places together
+	maxFindings     = 4 << 20             // of all places together
+	maxKind         = 64                  // bytes
+	maxPlace        = index.MaxLabel + 64 // as long as a name of an artifact, too
 )
 
 // foundSecrets is the stored form of [FoundSecrets].

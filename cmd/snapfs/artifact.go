@@ -126,7 +126,8 @@ func artifactFiles(c *cli.Context) ([]snapshot.ArtifactFile, error) {
 	return files, nil
 }
 
-// artifactFile reads NAME=FILE[;type=MEDIA].
+// artifactFile reads NAME=FILE[;type=MEDIA]. A name may have = in it: it ends at the first
+// one that is followed by a file that is there. The type begins at the last ;type=.
 func artifactFile(text string) (snapshot.ArtifactFile, error) {
 	name, path, ok := strings.Cut(text, "=")
 	const kind = ";type="
@@ -137,8 +138,14 @@ func artifactFile(text string) (snapshot.ArtifactFile, error) {
 	if !ok || name == "" || path == "" {
 		return snapshot.ArtifactFile{}, usagef("--artifact %s: want NAME=FILE or NAME=FILE;type=MEDIA", quote(text))
 	}
-	if _, err := os.Stat(path); err != nil {
-		return snapshot.ArtifactFile{}, absent(fmt.Errorf("artifact %s: %w", quote(name), err))
+	first := name
+	_, missing := os.Stat(path)
+	for err := missing; err != nil; _, err = os.Stat(path) {
+		more, behind, ok := strings.Cut(path, "=")
+		if !ok || behind == "" {
+			return snapshot.ArtifactFile{}, absent(fmt.Errorf("artifact %s: %w", quote(first), missing))
+		}
+		name, path = name+"="+more, behind
 	}
 	return snapshot.ArtifactFile{Path: path, Name: name, MediaType: media}, nil
 }
