@@ -31,7 +31,10 @@ type jsonPass struct {
 	stars   []Range // in all of text, that are not passed on
 	done    int     // bytes of text that were passed on
 	out     int64   // length of the result so far
-	decoded []byte  // memory for a decoded string
+
+	// Memory for one string: decoded, what it becomes, where values and stars are in it.
+	decoded, with []byte
+	hits, where   []Range
 }
 
 // write takes a piece, or the end of all. It returns the next part of the result, which
@@ -138,7 +141,7 @@ func (p *jsonPass) cover(part []byte) []byte {
 			p.keep(begin, p.out+int64(len(out)-from)-p.base)
 			p.stars = slices.DeleteFunc(p.stars, func(r Range) bool { return r.Off < end })
 			out = append(out, part[from:i]...)
-			with, where := allStars(part[i : i+n])
+			with, where := p.allStars(part[i : i+n])
 			for _, r := range where {
 				if r.Len > 0 { // an empty string stays one
 					p.add(Range{p.out + int64(len(out)) + r.Off, r.Len})
@@ -157,7 +160,7 @@ func (p *jsonPass) cover(part []byte) []byte {
 }
 
 // redactToken returns what becomes of a string or a number, and where in that the stars
-// are; nil: it stays.
+// are, until the next call; nil: it stays.
 func (p *jsonPass) redactToken(token []byte) (with []byte, where []Range) {
 	if len(token) < MinLength {
 		return nil, nil
@@ -166,7 +169,7 @@ func (p *jsonPass) redactToken(token []byte) (with []byte, where []Range) {
 		with, where = p.redactString(token)
 	}
 	if with == nil && p.set.holds(token) { // only as it is written
-		with, where = allStars(token)
+		with, where = p.allStars(token)
 	}
 	return with, where
 }
@@ -209,23 +212,24 @@ func tokenEnd(data []byte, seen int) (n int, whole bool) {
 func (p *jsonPass) redactString(token []byte) (with []byte, where []Range) {
 	inner := token[1:max(len(token)-1, 1)]
 	if bytes.IndexByte(inner, '\\') < 0 {
-		found := p.set.Find(inner)
+		found := p.find(inner)
 		if len(found) == 0 {
 			return nil, nil
 		}
-		with = bytes.Clone(token)
+		with, where = append(p.with[:0], token...), p.where[:0]
 		for _, r := range found {
 			stars(with[1+r.Off : 1+r.End()])
 			where = append(where, Range{r.Off + 1, r.Len})
 		}
+		p.with, p.where = with, where
 		return with, where
 	}
 	p.decoded = decode(p.decoded[:0], inner)
-	found := p.set.Find(p.decoded)
+	found := p.find(p.decoded)
 	if len(found) == 0 {
 		return nil, nil
 	}
-	with = []byte{'"'}
+	with, where = append(p.with[:0], '"'), p.where[:0]
 	at := int64(0) // in the decoded string
 	last := Range{Off: -1}
 	var scratch [utf8.UTFMax]byte
@@ -250,22 +254,32 @@ func (p *jsonPass) redactString(token []byte) (with []byte, where []Range) {
 		inner = inner[n:]
 	}
 	with = append(with, '"')
+	p.with, p.where = with, where
 	if p.set.holds(with) { // what is left looks like one, as it is written
-		return allStars(token)
+		return p.allStars(token)
 	}
 	return with, where
 }
 
 // allStars returns a string of as many stars as a token has bytes when it is decoded.
-func allStars(token []byte) (with []byte, where []Range) {
+func (p *jsonPass) allStars(token []byte) (with []byte, where []Range) {
 	n := len(token)
 	if token[0] == '"' {
-		n = len(decode(nil, token[1:max(len(token)-1, 1)]))
+		p.decoded = decode(p.decoded[:0], token[1:max(len(token)-1, 1)])
+		n = len(p.decoded)
 	}
-	with = slices.Grow(with, n+2)[:n+2]
-	stars(with)
-	with[0], with[n+1] = '"', '"'
-	return with, []Range{{1, int64(n)}}
+	p.with = slices.Grow(p.with[:0], n+2)[:n+2]
+	stars(p.with)
+	p.with[0], p.with[n+1] = '"', '"'
+	p.where = append(p.where[:0], Range{1, int64(n)})
+	return p.with, p.where
+}
+
+// find is [Set.Find]; what it returns is good until the next call.
+func (p *jsonPass) find(data []byte) []Range {
+	p.hits = p.hits[:0]
+	p.set.match.find(data, len(data), func(off, size int) { p.hits = appendRange(p.hits, Range{int64(off), int64(size)}) })
+	return p.hits
 }
 
 // decode appends a string's inside decoded. Bytes that are not UTF-8 stay what they are.
