@@ -121,7 +121,7 @@ func TestSaveOddNames(t *testing.T) {
 	}
 	for _, name := range names {
 		w.write("ws "+name+"/"+name, "in "+name)
-		w.write("talk "+name, `"`+strings.Repeat("x", 3)+`"`)
+		w.write("talk "+name, `["`+strings.Repeat("x", 3)+`"]`)
 		run := strings.ReplaceAll(name, "\n", "") // an id has no control characters
 		got := w.must(saveScript, "--thread", name, "--run", run, "--conversation", "talk "+name, "--artifacts=out;type=x", "ws "+name, "0")
 		require.Equal(t, "checkpoint-"+run+"\n", got)
