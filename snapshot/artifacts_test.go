@@ -174,6 +174,34 @@ func TestArtifactsMeanwhile(t *testing.T) {
 	})
 }
 
+// TestArtifactsInOneStep: what a thread gets in one step stands in one entry of the
+// journal; more is refused with what to do, and changes nothing.
+func TestArtifactsInOneStep(t *testing.T) {
+	s := newStore(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"ws/f": "x"})
+	opt := SaveOptions{Workspace: filepath.Join(dir, "ws"), Thread: "t"}
+	for i := range 200 {
+		name := strings.Repeat(string(rune('a'+i%26)), index.MaxArtifactName)
+		opt.Artifacts = append(opt.Artifacts, ArtifactFile{Path: filepath.Join(dir, "ws/f"), Name: name})
+	}
+	_, err := s.Save(t.Context(), opt)
+	require.NoError(t, err)
+	res, err := s.Save(t.Context(), opt)
+	require.NoError(t, err)
+	require.EqualValues(t, 400, res.Checkpoint.Artifacts)
+	_, err = s.Fork(t.Context(), res.Checkpoint.ID, ForkOptions{Thread: "u"})
+	require.ErrorIs(t, err, cas.ErrTooLarge)
+	require.Equal(t, "fork a checkpoint that holds fewer of them", Hint(err))
+	_, err = s.Thread(t.Context(), "u")
+	require.ErrorIs(t, err, index.ErrThreadNotFound)
+	opt.Artifacts = append(opt.Artifacts, opt.Artifacts...)
+	_, err = s.Save(t.Context(), opt)
+	require.ErrorIs(t, err, cas.ErrTooLarge)
+	require.Contains(t, Hint(err), "snapfs artifact add t FILE")
+	save(t, s, opt.Workspace, "t")
+}
+
 // File data and artifact data never share an object.
 func TestArtifactsAreApart(t *testing.T) {
 	s := newStore(t)

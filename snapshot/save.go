@@ -300,6 +300,13 @@ func publish(ctx context.Context, session Session, w cas.Writer, rec index.Recor
 	if errors.Is(err, index.ErrStaleHead) {
 		return Checkpoint{}, WithHint(err, "somebody else saved into thread %s: look at its head and save again", quoted(rec.Thread))
 	}
+	if errors.Is(err, cas.ErrTooLarge) && len(req.Artifacts) > 0 {
+		err = fmt.Errorf("%d artifacts with such names are more than a thread can get in one step: %w", len(req.Artifacts), err)
+		if rec.Reason == index.Forked {
+			return Checkpoint{}, WithHint(err, "fork a checkpoint that holds fewer of them")
+		}
+		return Checkpoint{}, WithHint(err, "snapfs artifact add %s FILE gives it some of them before", quoted(rec.Thread))
+	}
 	return cp, waitHint(err, rec.Thread)
 }
 
