@@ -110,13 +110,16 @@ type Options struct {
 // A Result describes what was captured. The objects are durable after the
 // writer's Flush.
 type Result struct {
-	Root     tree.Root
-	Stat     tree.Entry // the root directory's own metadata; Name is empty, UID and GID are the default owner
-	Links    cas.Blob   // hard link groups (see [tree.EncodeLinks]); zero: none
-	Left     []Omission // sorted by path: excluded entries, special files, dropped setuid and setgid bits, files that grew or are torn
-	Excluded int        // entries that the policy left out, without what lies below them
-	Special  int        // sockets, FIFOs, devices, and the shared memory of SQLite databases
-	Setuid   int        // entries whose setuid or setgid bit was dropped
+	Root  tree.Root
+	Stat  tree.Entry // the root directory's own metadata; Name is empty, UID and GID are the default owner
+	Links cas.Blob   // hard link groups (see [tree.EncodeLinks]); zero: none
+	Left  []Omission // sorted by path: excluded entries, special files, dropped setuid and setgid bits, files that grew or are torn
+	// ByPolicy are the paths of Left that the policy leaves out, be it for what is in
+	// them; it has their content below them, too.
+	ByPolicy []string
+	Excluded int // entries that the policy left out, without what lies below them
+	Special  int // sockets, FIFOs, devices, and the shared memory of SQLite databases
+	Setuid   int // entries whose setuid or setgid bit was dropped
 	// Unreadable counts what SkipUnreadable left out.
 	Unreadable int
 	Read       int64 // bytes of contents that were read: what is known is not
@@ -210,7 +213,7 @@ func (c *walker) run(root *dirFD, workers int) (Result, error) {
 	slices.SortFunc(c.secrets, func(a, b SecretFile) int { return strings.Compare(a.Path, b.Path) })
 	slices.SortFunc(c.ignoreFiles, func(a, b policy.IgnoreFile) int { return strings.Compare(a.Path, b.Path) })
 	return Result{
-		Root: c.root, Stat: stat, Links: links, Left: c.left, Known: &Known{records: c.seen, sets: c.sets, notes: c.notes},
+		Root: c.root, Stat: stat, Links: links, Left: c.left, ByPolicy: c.byPolicy, Known: &Known{records: c.seen, sets: c.sets, notes: c.notes},
 		Excluded: c.excluded, Special: c.special, Setuid: c.setuid, Unreadable: c.unreadable,
 		Read: c.read.Load(), Grew: c.grew, Torn: c.torn, Over: c.over,
 		Secret: c.secret, Secrets: c.secrets,
@@ -300,6 +303,7 @@ type walker struct {
 	mu         sync.Mutex
 	problems   []Problem
 	left       []Omission
+	byPolicy   []string
 	excluded   int
 	special    int
 	setuid     int
@@ -336,5 +340,9 @@ func (c *walker) omit(count *int, path, why string) {
 	defer c.mu.Unlock()
 	*count++
 	declared := c.opt.Screen.Declared
-	c.left = append(c.left, Omission{Path: declared.Mask(path), Why: declared.Mask(why)})
+	path = declared.Mask(path)
+	c.left = append(c.left, Omission{Path: path, Why: declared.Mask(why)})
+	if count == &c.excluded || count == &c.over || count == &c.secret {
+		c.byPolicy = append(c.byPolicy, path)
+	}
 }

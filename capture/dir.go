@@ -242,7 +242,7 @@ func (w *worker) list(d *directory) error {
 			w.problem(path(), fmt.Errorf("its path has %d bytes, at most %d can be saved", n, tree.MaxPath))
 			continue
 		}
-		if w.opt.Screen.Declared != nil && w.declaredIn(path(), path(), "a declared secret stands in its path") {
+		if w.opt.Screen.Declared != nil && w.declaredIn(path(), path(), inPath) {
 			continue
 		}
 		if d.fd.fsRoot && n.name == lostFound && d.fd.ownsLostFound() {
@@ -400,7 +400,7 @@ func (w *worker) symlink(d *directory, e *child) {
 		w.problem(path, vanished(err))
 		return
 	}
-	if w.declaredIn(target, path, "a declared secret stands in what it links to") {
+	if w.declaredIn(target, path, inTarget) {
 		return
 	}
 	w.fill(&e.entry, d.path, &st, tree.Symlink)

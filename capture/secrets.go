@@ -96,6 +96,33 @@ func (r reason) String() string {
 	return [...]string{"", "a declared secret stands in it, and it is not text", "declared secrets stand in too many places of it", "it has what looks like a secret"}[r]
 }
 
+// The reasons why an entry is left out for a declared secret in its name, or in its target.
+const (
+	inPath   = "a declared secret stands in its path"
+	inTarget = "a declared secret stands in what it links to"
+)
+
+// ForDeclared reports whether something was left out for a declared secret, which is not
+// known to who has only the reason.
+func ForDeclared(why string) bool {
+	return why == inPath || why == inTarget || why == hidden || why == inBinary.String() || why == tooMany.String()
+}
+
+// Masked reports whether a path may be the one, or lie below it, of something that was left
+// out for a declared secret in its path: in place of the secret there are stars.
+func (o Omission) Masked(path string) bool {
+	n := len(o.Path)
+	if o.Why != inPath || len(path) < n || len(path) > n && path[n] != '/' {
+		return false
+	}
+	for i := range n {
+		if o.Path[i] != path[i] && o.Path[i] != '*' {
+			return false
+		}
+	}
+	return true
+}
+
 // hidden says why attributes are left out.
 const hidden = "extended attributes: a declared secret stands in them"
 

@@ -2,6 +2,8 @@ package restore
 
 import (
 	"cmp"
+	"context"
+	"os"
 	"slices"
 	"strings"
 
@@ -49,12 +51,26 @@ func (w *writer) compare(fd int, path string, e *tree.Entry) (likeness, error) {
 	if err != nil {
 		return unlike, err
 	}
-	chunks, err := cas.Chunks(w.ctx, w.store, cas.Files, cas.Blob{Hash: e.Hash, Size: int64(e.Size)})
+	buf := w.bufs.Get().(*[]byte)
+	defer w.bufs.Put(buf)
+	return compareContent(w.ctx, w.store, fd, e, hidden, buf)
+}
+
+// OnlySecretsDiffer reports whether an open file has the content of a saved one but for
+// ranges in which secrets were overwritten, where it has others. It is as long.
+func OnlySecretsDiffer(ctx context.Context, store cas.Source, file *os.File, e *tree.Entry, hidden []secrets.Range) (bool, error) {
+	var buf []byte
+	is, err := compareContent(ctx, store, int(file.Fd()), e, hidden, &buf)
+	return is == alike, err
+}
+
+// compareContent tells how far an open file has the content of a saved one. Its buffer
+// is used.
+func compareContent(ctx context.Context, store cas.Source, fd int, e *tree.Entry, hidden []secrets.Range, buf *[]byte) (likeness, error) {
+	chunks, err := cas.Chunks(ctx, store, cas.Files, cas.Blob{Hash: e.Hash, Size: int64(e.Size)})
 	if err != nil {
 		return unlike, err
 	}
-	buf := w.bufs.Get().(*[]byte)
-	defer w.bufs.Put(buf)
 	is := same
 	read := func(n, off int64) bool {
 		if !readAt(fd, buf, n, off) {
@@ -70,13 +86,13 @@ func (w *writer) compare(fd int, path string, e *tree.Entry) (likeness, error) {
 			// A run may be longer than memory.
 			for off := c.Off; off < c.Off+c.Len; off += cas.MaxChunk {
 				if !read(min(cas.MaxChunk, c.Off+c.Len-off), off) || !zeros(*buf) {
-					return unlike, w.ctx.Err()
+					return unlike, ctx.Err()
 				}
 			}
 			continue
 		}
 		if !read(c.Len, c.Off) || cas.Data.Sum(*buf) != c.Hash {
-			return unlike, w.ctx.Err()
+			return unlike, ctx.Err()
 		}
 	}
 	return is, nil

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/policy"
@@ -16,31 +17,17 @@ import (
 // coverage is what a checkpoint's record says of what it does not have: the policy that
 // it was saved under with the workspace's ignore files, and what else was left out.
 func (s *Store) coverage(ctx context.Context, rec index.Record) (*restore.Coverage, error) {
-	text, err := s.small(ctx, cas.Records, rec.Policy, maxPolicy)
+	saved, files, err := s.savedPolicy(ctx, rec)
 	if err != nil {
-		return nil, fmt.Errorf("its policy: %w", err)
+		return nil, err
 	}
-	saved, err := policy.Decode(text)
+	list, err := s.omissions(ctx, rec)
 	if err != nil {
-		return nil, fmt.Errorf("its policy: %w: %w", err, cas.ErrCorrupt)
-	}
-	files, err := policy.CompileFiles(saved.Files)
-	if err != nil {
-		return nil, fmt.Errorf("its policy: %w: %w", err, cas.ErrCorrupt)
-	}
-	data, err := s.small(ctx, cas.Records, rec.Omissions, maxList)
-	if err != nil {
-		return nil, fmt.Errorf("its omissions: %w", err)
+		return nil, err
 	}
 	omitted := map[string]string{}
-	if len(data) > 0 {
-		list, err := decodeOmissions(data)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range list {
-			omitted[o.Path] = o.Why
-		}
+	for _, o := range list {
+		omitted[o.Path] = o.Why
 	}
 	ignore := map[string][]policy.IgnoreFile{} // by directory, as restore names it
 	for _, f := range saved.Ignore {
@@ -73,4 +60,33 @@ func (s *Store) coverage(ctx context.Context, rec index.Record) (*restore.Covera
 			return scope, true, nil
 		},
 	}, nil
+}
+
+// savedPolicy is the policy that a checkpoint was saved under.
+func (s *Store) savedPolicy(ctx context.Context, rec index.Record) (policy.Recorded, *policy.Files, error) {
+	text, err := s.small(ctx, cas.Records, rec.Policy, maxPolicy)
+	if err != nil {
+		return policy.Recorded{}, nil, fmt.Errorf("its policy: %w", err)
+	}
+	saved, err := policy.Decode(text)
+	if err != nil {
+		return policy.Recorded{}, nil, fmt.Errorf("its policy: %w: %w", err, cas.ErrCorrupt)
+	}
+	files, err := policy.CompileFiles(saved.Files)
+	if err != nil {
+		return policy.Recorded{}, nil, fmt.Errorf("its policy: %w: %w", err, cas.ErrCorrupt)
+	}
+	return saved, files, nil
+}
+
+// omissions lists what was left out of a checkpoint.
+func (s *Store) omissions(ctx context.Context, rec index.Record) ([]capture.Omission, error) {
+	data, err := s.small(ctx, cas.Records, rec.Omissions, maxList)
+	if err != nil {
+		return nil, fmt.Errorf("its omissions: %w", err)
+	}
+	if len(data) == 0 {
+		return nil, nil
+	}
+	return decodeOmissions(data)
 }

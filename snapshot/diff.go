@@ -40,6 +40,7 @@ type Comparison struct {
 	store    *Store
 	old, new version
 	trees    *tree.Reader // of both
+	live     *live        // the second one; nil: it is a checkpoint
 }
 
 // A version is one side of a comparison.
@@ -71,10 +72,6 @@ func (s *Store) saved(rec index.Record) version {
 	}}
 }
 
-// hides reports whether a file's content is not to be shown: a live file has the secrets
-// that were overwritten in the saved one.
-func (c *Comparison) hides(e *tree.Entry) bool { return false }
-
 // fails says of an error what was compared.
 func (c *Comparison) fails(err error) error {
 	return fmt.Errorf("compare %s and %s: %w", quoted(c.old.name), quoted(c.new.name), err)
@@ -92,6 +89,9 @@ func (c *Comparison) Changes(ctx context.Context, opt DiffOptions, fn func(tree.
 	}
 	// The roots' own metadata is not in their trees. As for every directory, a
 	// time that changed together with the names in it needs no line of its own.
+	if c.live != nil {
+		fn = c.live.counting(ctx, c, opt, fn)
+	}
 	if len(topt.Paths) == 0 && (rootChanged(a, b, opt) || (a.Hash == b.Hash && !sameTime(a, b))) {
 		old, new := *a, *b
 		if err := fn(tree.Change{Op: tree.Metadata, Path: ".", Old: &old, New: &new}); err != nil {

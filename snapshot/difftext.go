@@ -51,12 +51,17 @@ func sameContent(ch tree.Change) bool { return ch.Op == tree.Metadata || ch.Op =
 // texts returns the contents of both sides of a change. They are empty where there is
 // none.
 func (c *Comparison) texts(ctx context.Context, ch tree.Change) (old, new string, err error) {
+	if c.live != nil && (redacted(ch.Old) || redacted(ch.New)) {
+		return "", "", errBinary // it would show the secrets
+	}
 	if old, err = c.text(ctx, &c.old, ch.Path, ch.Old); err != nil {
 		return "", "", err
 	}
 	new, err = c.text(ctx, &c.new, ch.Path, ch.New)
 	return old, new, err
 }
+
+func redacted(e *tree.Entry) bool { return e != nil && e.Flags&tree.Redacted != 0 }
 
 // errBinary: a content is no text, or too long.
 var errBinary = errors.New("no text")
@@ -69,7 +74,7 @@ func (c *Comparison) text(ctx context.Context, v *version, at string, e *tree.En
 		return "", nil
 	case e.Kind == tree.Symlink:
 		return e.Target, nil
-	case e.Size > MaxText || c.hides(e):
+	case e.Size > MaxText:
 		return "", errBinary
 	}
 	var b textBuilder

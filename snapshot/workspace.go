@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // ThreadFor says which thread a save of a directory goes to when none is named:
@@ -20,14 +21,8 @@ import (
 // last saved to; else the directory's own name, if no thread has it. It fails
 // with [ErrThreadUnclear]: many sandboxes call their workspace alike.
 func (s *Store) ThreadFor(ctx context.Context, workspace string) (string, error) {
-	if s.dir != "" {
-		memory, err := s.memory(workspace)
-		if err != nil {
-			return "", err
-		}
-		if id, err := os.ReadFile(memory); err == nil && len(id) > 0 {
-			return string(id), nil
-		}
+	if id, err := s.remembered(workspace); err != nil || id != "" {
+		return id, err
 	}
 	name := filepath.Base(workspace)
 	name = strings.ToValidUTF8(name, "\uFFFD")
@@ -43,6 +38,44 @@ func (s *Store) ThreadFor(ctx context.Context, workspace string) (string, error)
 	}
 	err = fmt.Errorf("a thread %s exists, and %s was not saved to it before: %w", quoted(name), workspace, ErrThreadUnclear)
 	return "", WithHint(err, "name the thread: --thread %s to go on with that one, or another name", quoted(name))
+}
+
+// LastThread returns the thread that a directory was last saved to. It fails with
+// [ErrThreadUnclear] for one that was not saved to this store from its place.
+func (s *Store) LastThread(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		return "", fmt.Errorf("%s is not a directory: %w", quoted(dir), errors.Join(ErrRefused, err))
+	}
+	thread, err := s.remembered(real)
+	if err != nil {
+		return "", err
+	}
+	if thread == "" {
+		err := fmt.Errorf("%s was not saved to this store: %w", quoted(dir), ErrThreadUnclear)
+		return "", WithHint(err, "save it, or compare it with a checkpoint: snapfs diff REF %s", tree.QuoteShell(dir))
+	}
+	return thread, nil
+}
+
+// remembered returns the thread that a workspace was last saved to; "": nobody knows.
+func (s *Store) remembered(workspace string) (string, error) {
+	if s.dir == "" {
+		return "", nil
+	}
+	memory, err := s.memory(workspace)
+	if err != nil {
+		return "", err
+	}
+	id, _ := os.ReadFile(memory) // without one that can be read nothing is remembered
+	return string(id), nil
 }
 
 // memoryDirName is the folder, in cache/, that remembers workspaces' threads.

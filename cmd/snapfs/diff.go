@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/snapshot"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -29,8 +31,8 @@ var diffFlags = []cli.Flag{
 
 var diffCommand = &cli.Command{
 	Name:      "diff",
-	Usage:     "compare two checkpoints: A added, D deleted, M content, m metadata, T kind, R renamed",
-	ArgsUsage: "REF REF [PATH]...",
+	Usage:     "compare two checkpoints, or one and a directory: A added, D deleted, M content, m metadata, T kind, R renamed",
+	ArgsUsage: "REF REF|DIR [PATH]...",
 	Flags: append([]cli.Flag{
 		&cli.BoolFlag{Name: "artifacts", Usage: "compare the artifacts, too"},
 		&cli.BoolFlag{Name: "conversation", Usage: "compare the conversations, too"},
@@ -109,11 +111,56 @@ func newChange(ch tree.Change, owner bool) changeDoc {
 }
 
 func diff(c *cli.Context, store *snapshot.Store) error {
-	compared, err := store.Compare(c.Context, c.Args().Get(0), c.Args().Get(1))
+	compared, err := compare(c, store, c.Args().Get(0), c.Args().Get(1))
 	if err != nil {
 		return err
 	}
+	defer compared.Close()
 	return printChanges(c, compared, c.Args().Slice()[2:])
+}
+
+// compare begins to compare a checkpoint with another one, or with a directory. What
+// begins like a path is a directory if there is one; anything else is a directory if it
+// is no reference.
+func compare(c *cli.Context, store *snapshot.Store, old, new string) (*snapshot.Comparison, error) {
+	path := pathLike(new)
+	if path && isDirectory(new) {
+		return compareDir(c, store, old, new)
+	}
+	compared, err := store.Compare(c.Context, old, new)
+	if !errors.Is(err, index.ErrCheckpointNotFound) {
+		return compared, err
+	}
+	_, second := store.Resolve(c.Context, new)
+	switch missing := errors.Is(second, index.ErrCheckpointNotFound); {
+	case missing && isDirectory(new):
+		return compareDir(c, store, old, new)
+	case missing && path:
+		err = snapshot.WithHint(fmt.Errorf("%s: no such directory, and no checkpoint", quote(new)), "snapfs diff REF DIR compares a checkpoint with a directory that is there")
+	case !missing && isDirectory(old):
+		err = snapshot.WithHint(fmt.Errorf("%s is a directory, and no checkpoint", quote(old)), "the directory comes second: snapfs diff REF DIR")
+	}
+	return nil, err
+}
+
+// pathLike reports whether an argument begins as only a path does.
+func pathLike(arg string) bool {
+	return arg == "." || arg == ".." || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// compareDir begins to compare a checkpoint with a directory.
+func compareDir(c *cli.Context, store *snapshot.Store, ref, dir string) (*snapshot.Comparison, error) {
+	if c.Bool("artifacts") || c.Bool("conversation") {
+		return nil, usagef("--artifacts and --conversation are for two checkpoints: a directory has neither")
+	}
+	ctx, done := watch(c, "files")
+	defer done()
+	return store.CompareDir(ctx, ref, dir)
 }
 
 // printChanges prints the differences, below some paths if there are any.
