@@ -135,6 +135,13 @@ type Source interface {
 	Read(ctx context.Context, key Key, dst []byte) ([]byte, error)
 }
 
+// An Expecter is a [Source] that is faster with many objects when it knows of them
+// before they are read.
+type Expecter interface {
+	// Expect tells that objects will be read soon. It is no matter if they are not.
+	Expect(ctx context.Context, keys []Key)
+}
+
 // Chunks returns the stretches of a blob in order: for one that is a single
 // object, that object. It fails with [ErrCorrupt] when the list's length is not
 // the blob's.

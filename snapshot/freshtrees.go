@@ -51,3 +51,20 @@ func (f *freshTrees) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte,
 	}
 	return f.under.Read(ctx, key, dst)
 }
+
+// Expect implements [cas.Expecter] for what is in the store.
+func (f *freshTrees) Expect(ctx context.Context, keys []cas.Key) {
+	e, ok := f.under.(cas.Expecter)
+	if !ok {
+		return
+	}
+	var others []cas.Key
+	f.mu.RLock()
+	for _, k := range keys {
+		if _, ok := f.objs[k.Hash]; !ok {
+			others = append(others, k)
+		}
+	}
+	f.mu.RUnlock()
+	e.Expect(ctx, others)
+}

@@ -115,6 +115,13 @@ func (h hashed) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, erro
 	return h.Source.Read(local.ByHash(ctx), key, dst)
 }
 
+// Expect implements [cas.Expecter].
+func (h hashed) Expect(ctx context.Context, keys []cas.Key) {
+	if e, ok := h.Source.(cas.Expecter); ok {
+		e.Expect(ctx, keys)
+	}
+}
+
 // newWriter begins to add objects in a session. end frees what it takes.
 func (s *Store) newWriter(ctx context.Context, session Session, c local.Compression) (w cas.Writer, end func(), err error) {
 	if s.dir == "" {

@@ -157,6 +157,9 @@ func (d *differ) pair(path string, old, new *Entry) error {
 				return err
 			}
 		}
+		if d.search != nil {
+			return d.search.later(path, old.Hash, new.Hash)
+		}
 		return d.dirs(path, old.Hash, new.Hash)
 	case old.Size != new.Size || old.Hash != new.Hash || old.Target != new.Target:
 		return d.report(Modified, path, old, new)

@@ -20,6 +20,9 @@ func (d *differ) merge(dir string, a, b cas.Hash, fn func(old, new *Entry) error
 	if err != nil {
 		return err
 	}
+	if d.search != nil {
+		d.r.expect(d.ctx, differing(left.top, right.top))
+	}
 	ca, cb := newCursor(left), newCursor(right)
 	var old, new Entry // outside of the loop: fn lets them escape
 	for !ca.done() || !cb.done() {
@@ -58,6 +61,32 @@ func (d *differ) merge(dir string, a, b cas.Hash, fn func(old, new *Entry) error
 		}
 	}
 	return nil
+}
+
+// differing returns the segments that only one of two objects above level 0 names.
+func differing(a, b *object) []cas.Hash {
+	if a.level == 0 || b.level == 0 {
+		return nil
+	}
+	in := map[cas.Hash]bool{} // whether both have it
+	for i := range a.count() {
+		in[a.item(i).hash] = false
+	}
+	var list []cas.Hash
+	for i := range b.count() {
+		h := b.item(i).hash
+		if _, ok := in[h]; ok {
+			in[h] = true
+		} else {
+			list = append(list, h)
+		}
+	}
+	for h, both := range in {
+		if !both {
+			list = append(list, h)
+		}
+	}
+	return list
 }
 
 // sameSegment reports whether both cursors stand on the same item.

@@ -26,6 +26,20 @@ func NewReader(s cas.Source, cacheBytes int64) *Reader {
 	return &Reader{source: s, cache: cas.NewCache(cacheBytes, decoded.cost), buffers: sync.Pool{New: func() any { return new([]byte) }}}
 }
 
+// expect tells the source which directory objects will be read soon, if it is one that
+// can make use of that.
+func (r *Reader) expect(ctx context.Context, hashes []cas.Hash) {
+	e, ok := r.source.(cas.Expecter)
+	if !ok || len(hashes) == 0 {
+		return
+	}
+	keys := make([]cas.Key, len(hashes))
+	for i, h := range hashes {
+		keys[i] = cas.Key{NS: cas.Trees, Hash: h}
+	}
+	e.Expect(ctx, keys)
+}
+
 // A decoded object knows how much memory it takes, in bytes.
 type decoded interface{ cost() int64 }
 

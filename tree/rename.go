@@ -50,6 +50,7 @@ type search struct {
 	d     *differ
 	left  int // how many more entries it may look at
 	sides map[Op]int
+	next  []pairOfDirs
 	dirs  dirHeap
 	files map[contentKey][]*candidate
 }
@@ -69,7 +70,7 @@ func (d *differ) findRenames(a, b cas.Hash, most int) error {
 	d.moved = moves{to: map[string]*candidate{}, from: map[string]struct{}{}}
 	d.search = s
 	defer func() { d.search = nil }()
-	err := d.dirs("", a, b)
+	err := s.waves(a, b)
 	if err == nil {
 		err = s.run()
 	}
@@ -80,6 +81,46 @@ func (d *differ) findRenames(a, b cas.Hash, most int) error {
 		return nil
 	}
 	return err
+}
+
+// A pairOfDirs is a directory of both sides.
+type pairOfDirs struct {
+	path     string
+	old, new cas.Hash
+}
+
+// waveSize bounds the directories that wait to be compared.
+const waveSize = 4096
+
+// waves goes through what both sides have, level by level: to find many objects at once
+// takes little longer than to find one.
+func (s *search) waves(a, b cas.Hash) error {
+	for wave := []pairOfDirs{{"", a, b}}; len(wave) > 0; wave = s.next {
+		var hashes []cas.Hash
+		for _, p := range wave {
+			hashes = append(hashes, p.old, p.new)
+		}
+		s.d.r.expect(s.d.ctx, hashes)
+		s.next = nil
+		for _, p := range wave {
+			if err := s.d.dirs(p.path, p.old, p.new); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// later has a directory compared in the next wave, or at once when that is full.
+func (s *search) later(path string, old, new cas.Hash) error {
+	if old == new {
+		return nil
+	}
+	if len(s.next) == waveSize {
+		return s.d.dirs(path, old, new)
+	}
+	s.next = append(s.next, pairOfDirs{path, old, new})
+	return nil
 }
 
 // add takes an entry that stands on one side only.

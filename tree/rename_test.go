@@ -217,3 +217,61 @@ func TestRenamesMany(t *testing.T) {
 		require.Equal(t, map[bool]int{false: 6005, true: 6006}[c.tooMany], lines)
 	}
 }
+
+// expecting is a source that is told what comes.
+type expecting struct {
+	*memory
+	expected map[cas.Key]bool
+	calls    int
+	surprise int // objects that were read and not expected
+}
+
+func (e *expecting) Expect(_ context.Context, keys []cas.Key) {
+	e.calls++
+	for _, k := range keys {
+		e.expected[k] = true
+	}
+}
+
+func (e *expecting) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, error) {
+	if !e.expected[key] {
+		e.surprise++
+	}
+	return e.memory.Read(ctx, key, dst)
+}
+
+// TestDiffExpects: the source hears of what both sides have in as many calls as there
+// are levels.
+func TestDiffExpects(t *testing.T) {
+	a := model{}
+	for i := range 500 { // a root that is cut
+		p := fmt.Sprintf("d%03d", i)
+		a[p], a[p+"/sub"] = dir("", cas.Hash{}), dir("", cas.Hash{})
+		a[p+"/sub/f"] = file("", p)
+	}
+	b := maps.Clone(a)
+	for i := range 20 {
+		b[fmt.Sprintf("d%03d/sub/f", 25*i)] = file("", "changed")
+	}
+	src := &expecting{memory: newMemory(), expected: map[cas.Key]bool{}}
+	ra, rb := a.build(t, src.memory, ""), b.build(t, src.memory, "")
+	lines := diffLines(t, NewReader(src, 1<<20), ra.Hash, rb.Hash, DiffOptions{Renames: true})
+	require.Len(t, lines, 20)
+	require.Zero(t, src.surprise)
+	require.LessOrEqual(t, src.calls, 4)
+
+	// More than a wave.
+	src = &expecting{memory: newMemory(), expected: map[cas.Key]bool{}}
+	wide := func(data string) cas.Hash {
+		below, _ := store(t, src.memory, []Entry{file("f", data)})
+		var b Builder
+		for i := range waveSize + 10 {
+			require.NoError(t, b.Add(dir(fmt.Sprintf("d%05d", i), below.Hash), below.Totals))
+		}
+		root, objs, err := b.Finish()
+		require.NoError(t, err)
+		src.put(objs...)
+		return root.Hash
+	}
+	require.Len(t, diffLines(t, NewReader(src, 64<<20), wide("1"), wide("2"), DiffOptions{Renames: true}), waveSize+10)
+}

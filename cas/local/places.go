@@ -21,6 +21,7 @@ type places struct {
 	packs []*contents         // the last used first
 	used  int                 // bytes of packs
 	asked map[cas.PackID]int8 // how often a pack was read from that is not here
+	told  map[cas.Key]cas.Location
 }
 
 const (
@@ -30,6 +31,8 @@ const (
 	lookedAt = 8
 	// askedPacks bounds the memory of the packs that are not here.
 	askedPacks = 4096
+	// toldObjects bounds the memory of single places.
+	toldObjects = 8192
 )
 
 // contents are the places of a pack's objects, in the order of their prefix.
@@ -54,6 +57,9 @@ func (p *places) find(k cas.Key) (cas.Location, bool) {
 	prefix := prefixOf(k)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if at, ok := p.told[k]; ok {
+		return at, true
+	}
 	for i, c := range p.packs[:min(len(p.packs), lookedAt)] {
 		j, ok := slices.BinarySearchFunc(c.spots, prefix, func(s spot, prefix uint64) int { return cmp.Compare(s.prefix, prefix) })
 		if !ok {
@@ -64,6 +70,23 @@ func (p *places) find(k cas.Key) (cas.Location, bool) {
 		return cas.Location{Pack: c.pack, Offset: s.offset, Stored: s.stored / 2, Encoding: cas.Encoding(s.stored % 2)}, true
 	}
 	return cas.Location{}, false
+}
+
+// tell notes what the index has said of objects that will be read soon.
+func (p *places) tell(keys []cas.Key, at []cas.Location) {
+	if p.max == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.told == nil || len(p.told)+len(keys) > toldObjects {
+		p.told = map[cas.Key]cas.Location{}
+	}
+	for i, k := range keys[:min(len(keys), toldObjects)] {
+		if !at[i].IsZero() {
+			p.told[k] = at[i]
+		}
+	}
 }
 
 // raise makes the i-th pack the first; mu is held.
@@ -130,6 +153,7 @@ func (p *places) drop(i int) {
 func (p *places) forget(pack cas.PackID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	clear(p.told)
 	if i := p.index(pack); i >= 0 {
 		p.drop(i)
 	}

@@ -183,3 +183,51 @@ func TestWithoutWait(t *testing.T) {
 		require.Equal(t, o.Data, data)
 	}
 }
+
+// TestExpect: objects that were announced are found at once, and again when they have
+// moved.
+func TestExpect(t *testing.T) {
+	_, mem := newStore(t, Options{})
+	index := &countingIndex{memIndex: mem}
+	s := New(mem.dir, index, Options{Places: 1 << 20})
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	objects := objectsOf(0, worthwhile-1) // too few to learn their pack
+	castest.Put(t, s, objects...)
+	var keys []cas.Key
+	var live []cas.Located
+	for _, o := range objects {
+		keys = append(keys, o.Key)
+		live = append(live, cas.Located{Key: o.Key, Location: index.at[o.Key]})
+	}
+	nothing := cas.Key{NS: cas.Artifacts, Hash: keys[0].Hash}
+	index.asked.Store(0)
+	s.Expect(t.Context(), append(keys, nothing))
+	require.EqualValues(t, 1, index.asked.Load())
+	readAll(t, s, objects)
+	s.Expect(t.Context(), keys)
+	require.EqualValues(t, 1, index.asked.Load())
+	_, err := s.Read(t.Context(), nothing, nil)
+	require.ErrorIs(t, err, cas.ErrNotFound)
+
+	moved, err := s.Rewrite(t.Context(), live)
+	require.NoError(t, err)
+	for _, o := range moved {
+		index.at[o.Key] = o.Location
+	}
+	require.NoError(t, os.Remove(packPath(index.dir, live[0].Location.Pack)))
+	s.packs.Purge()
+	readAll(t, s, objects)
+
+	// Only so many are remembered, and none where nothing may be.
+	many := make([]cas.Key, 2*toldObjects)
+	at := make([]cas.Location, len(many))
+	for i := range many {
+		many[i].Hash[0], many[i].Hash[1], many[i].Hash[2] = byte(i), byte(i>>8), 1
+		at[i].Kind = cas.Data
+	}
+	s.known.tell(many, at)
+	require.Len(t, s.known.told, toldObjects)
+	none := places{}
+	none.tell(many[:1], at[:1])
+	require.Empty(t, none.told)
+}

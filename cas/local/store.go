@@ -170,6 +170,24 @@ func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, erro
 	}
 }
 
+// Expect implements [cas.Expecter]: the index is asked once for all.
+func (s *Store) Expect(ctx context.Context, keys []cas.Key) {
+	ask := make([]cas.Key, 0, len(keys))
+	for _, k := range keys {
+		if _, ok := s.known.find(k); !ok {
+			ask = append(ask, k)
+		}
+	}
+	if len(ask) == 0 {
+		return
+	}
+	locs, err := s.index.Locate(ctx, ask)
+	if err != nil {
+		return // whoever reads them meets it
+	}
+	s.known.tell(ask, locs)
+}
+
 // learn notes where a pack's objects lie.
 func (s *Store) learn(id cas.PackID) {
 	if f, err := os.Open(packPath(s.dir, id)); err == nil {
