@@ -82,7 +82,7 @@ func TestFlagsMeanOneThing(t *testing.T) {
 			takes[name] = values[name]
 		}
 	})
-	require.Equal(t, map[string]bool{"owner": true}, differ)
+	require.Equal(t, map[string]bool{"owner": true, "artifacts": true, "conversation": true}, differ)
 	for line, want := range map[string]string{
 		"diff --owner a b":              "diff --owner -- a b",
 		"--owner diff a b":              "diff --owner -- a b",
@@ -92,6 +92,10 @@ func TestFlagsMeanOneThing(t *testing.T) {
 		"restore r d --owner nobody":    "restore --owner nobody -- r d",
 		"--owner=diff restore r d":      "restore --owner=diff -- r d",
 		"--quiet restore r d --owner 5": "--quiet restore --owner 5 -- r d",
+		"--conversation diff a b":       "diff --conversation -- a b",
+		"diff a --artifacts b":          "diff --artifacts -- a b",
+		"restore r --artifacts d d":     "restore --artifacts d -- r d",
+		"--conversation - save w":       "save --conversation - -- w",
 	} {
 		got := reorder(append([]string{"snapfs"}, strings.Fields(line)...)...)
 		require.Equal(t, append([]string{"snapfs"}, strings.Fields(want)...), got, line)
