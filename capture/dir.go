@@ -276,8 +276,8 @@ var specialKinds = map[uint8]string{
 }
 
 var (
-	errVanished = errors.New("vanished while it was being saved")
-	errReplaced = errors.New("was replaced while it was being saved")
+	errVanished = errors.New("vanished while it was read")
+	errReplaced = errors.New("was replaced while it was read")
 )
 
 // kindOf returns what an entry was when it was looked at, as DT_...: the constants

@@ -287,7 +287,7 @@ func (r *fileReader) count() {
 }
 
 // errOutgrown: a small file no longer fits into its batch.
-var errOutgrown = errors.New("grew while it was being saved")
+var errOutgrown = errors.New("grew while it was read")
 
 // readSmall reads a small file into the batch's buffer.
 func (w *worker) readSmall(f *foundFile) (data []byte, err error) {

@@ -98,6 +98,8 @@ type Publish struct {
 	Artifacts []Artifact
 	// Lease is the token of the writer's lease; empty: it has none.
 	Lease string
+	// Empty: the thread must have no artifacts either, or it is [ErrStaleHead].
+	Empty bool
 }
 
 // Page bounds a listing.

@@ -5,30 +5,61 @@ import (
 	iofs "io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/capture"
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/secrets"
 )
 
-// artifactsIn lists the regular files below a directory, by path, as artifacts to be. A
-// symlink or a special file is none; passed counts them.
-func artifactsIn(dir string) (files []ArtifactFile, passed int, err error) {
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		return nil, 0, fmt.Errorf("artifacts: %s is not a directory: %w", quoted(dir), ErrRefused)
+// An artifactDir is an open directory whose files become artifacts.
+type artifactDir struct {
+	root  *capture.Root
+	files []ArtifactFile
+	// passed counts what becomes none: symlinks, special files, and files with names that
+	// no artifact can have.
+	passed int
+}
+
+// artifactsIn opens a directory and lists the regular files below it, by path.
+// declared are the values that no name may have.
+func (s *Store) artifactsIn(dir string, declared *secrets.Set) (*artifactDir, error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		_, err = s.outside(real)
 	}
-	root := dir + string(filepath.Separator) // it may be a symlink
-	err = filepath.WalkDir(root, func(path string, d iofs.DirEntry, err error) error {
-		switch {
-		case err != nil || d.IsDir():
+	if err != nil {
+		return nil, fmt.Errorf("artifacts: %w", err)
+	}
+	d := &artifactDir{}
+	if d.root, err = capture.OpenRoot(real); err != nil {
+		return nil, fmt.Errorf("artifacts: %w", err)
+	}
+	err = filepath.WalkDir(real, func(path string, e iofs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
 			return err
-		case !d.Type().IsRegular():
-			passed++
+		}
+		name, err := filepath.Rel(real, path)
+		if !e.Type().IsRegular() || index.ValidArtifact(name, "") != nil || declared.Holds(name) {
+			d.passed++
 			return nil
 		}
-		name, err := filepath.Rel(root, path)
-		files = append(files, ArtifactFile{Path: path, Name: name, Once: true})
+		d.files = append(d.files, ArtifactFile{Path: path, Name: name, Once: true, below: d.root})
 		return err
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("artifacts: %w", err)
+		_ = d.root.Close()
+		return nil, fmt.Errorf("artifacts: %w", err)
 	}
-	return files, passed, nil
+	return d, nil
+}
+
+// open opens the file. One that was listed in a directory is no symlink, nor is anything on
+// the way to it, whatever has become of it since.
+func (f ArtifactFile) open() (*os.File, error) {
+	if f.below != nil {
+		return f.below.Open(f.Name)
+	}
+	return os.OpenFile(f.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait for a writer
 }

@@ -13,8 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
@@ -70,6 +69,8 @@ type ArtifactFile struct {
 	Name      string // empty: the file's own
 	MediaType string // empty: told by the name, else by the content
 	Once      bool   // not if the thread has one of the same name, type and content
+
+	below *capture.Root // Name is its path there; nil: it is at Path
 }
 
 // name is what the artifact is to be called.
@@ -97,7 +98,7 @@ func (f ArtifactFile) check() error {
 // whole, or it fails. found takes the secrets in it; left tells that it is to be left out
 // for these.
 func (s *Store) putArtifact(ctx context.Context, w cas.Writer, file ArtifactFile, found *secretsFound) (made Artifact, left bool, err error) {
-	f, err := os.OpenFile(file.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait for a writer
+	f, err := file.open()
 	if err != nil {
 		return Artifact{}, false, fmt.Errorf("artifact: %w", err)
 	}

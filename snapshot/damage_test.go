@@ -58,7 +58,7 @@ func (v *victim) fill(t *testing.T) {
 	}
 	write(t, v.ws, files)
 	_ = os.Remove(filepath.Join(v.ws, "shared", "twin"))
-	noiseFile(t, filepath.Join(v.ws, "big"), 1, 3<<20)
+	noiseFile(t, filepath.Join(v.ws, "big"), 1, 2<<20)
 	for i := range 3 {
 		noiseFile(t, filepath.Join(v.ws, "dir", fmt.Sprint("noise", i)), uint64(10+i), 5000)
 	}

@@ -95,7 +95,7 @@ type machine struct {
 // TestModel: whatever is done to a store, in whatever order, with kills and losses of
 // power in between, it is like its model, and nothing in it is damaged.
 func TestModel(t *testing.T) {
-	soak.Checks(t, 10, 150)
+	soak.Checks(t, 6, 150)
 	steps, crashes := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(t)

@@ -83,10 +83,11 @@ func (c *Comparison) patchOne(ctx context.Context, w io.Writer, ch tree.Change) 
 }
 
 // patchBinary names a content that is not compared. It has no header, by which GNU patch
-// would make an empty file.
+// would make an empty file; and an empty line before it, without which git apply takes it
+// for a part of a header right before, and refuses the whole patch.
 func patchBinary(w io.Writer, ch tree.Change) error {
 	old, new := patchNames(ch)
-	_, err := fmt.Fprintf(w, "Binary files %s and %s differ\n", old, new)
+	_, err := fmt.Fprintf(w, "\nBinary files %s and %s differ\n", old, new)
 	return err
 }
 

@@ -241,9 +241,9 @@ func TestPatch(t *testing.T) {
 		"a directory":       {plainTree{"o/f": {mode: 0o644, data: "1\n"}}, plainTree{"n/f": {mode: 0o644, data: "1\n"}}, "diff --git a/o/f b/n/f\nsimilarity index 100%\nrename from o/f\nrename to n/f\n"},
 		"a link":            {plainTree{"l": {target: "old"}}, plainTree{"l": {target: "new"}}, "diff --git a/l b/l\nindex 489ce0f857..3e5126c4e7 120000\n--- a/l\n+++ b/l\n@@ -1 +1 @@\n-old\n\\ No newline at end of file\n+new\n\\ No newline at end of file\n"},
 		"another kind":      {plainTree{"l": {target: "old"}}, plainTree{"l": {mode: 0o644, data: "1\n"}}, "diff --git a/l b/l\ndeleted file mode 120000\n--- a/l\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n\\ No newline at end of file\ndiff --git a/l b/l\nnew file mode 100644\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+1\n"},
-		"binary":            {plainTree{"f": {mode: 0o644, data: "\x00"}}, plainTree{"f": {mode: 0o755, data: "1\n"}}, "Binary files a/f and b/f differ\ndiff --git a/f b/f\nold mode 100644\nnew mode 100755\n"},
-		"a new binary":      {plainTree{}, plainTree{"f": {mode: 0o644, data: "\x00"}}, "Binary files /dev/null and b/f differ\n"},
-		"a deleted binary":  {plainTree{"f": {mode: 0o644, data: "\x00"}}, plainTree{}, "Binary files a/f and /dev/null differ\n"},
+		"binary":            {plainTree{"f": {mode: 0o644, data: "\x00"}}, plainTree{"f": {mode: 0o755, data: "1\n"}}, "\nBinary files a/f and b/f differ\ndiff --git a/f b/f\nold mode 100644\nnew mode 100755\n"},
+		"a new binary":      {plainTree{}, plainTree{"f": {mode: 0o644, data: "\x00"}}, "\nBinary files /dev/null and b/f differ\n"},
+		"a deleted binary":  {plainTree{"f": {mode: 0o644, data: "\x00"}}, plainTree{}, "\nBinary files a/f and /dev/null differ\n"},
 		"a renamed binary":  {plainTree{"f": {mode: 0o644, data: "\x00"}}, plainTree{"g": {mode: 0o644, data: "\x00"}}, "diff --git a/f b/g\nsimilarity index 100%\nrename from f\nrename to g\n"},
 		"bells and unicode": {plainTree{}, plainTree{"\a\b\v\f\r\x7f\xff": {mode: 0o644}}, "diff --git \"a/\\a\\b\\v\\f\\r\\177\\377\" \"b/\\a\\b\\v\\f\\r\\177\\377\"\nnew file mode 100644\nindex 0000000000..e69de29bb2\n"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/restore"
@@ -25,13 +26,25 @@ type PrepareResult struct {
 // missing or empty then gets the files of the thread's newest checkpoint, or where there is
 // none is made; one with content is left alone.
 func (s *Store) Prepare(ctx context.Context, opt SaveOptions) (PrepareResult, error) {
-	if _, err := policy.CompileFiles(opt.Files); err != nil {
+	files, err := policy.CompileFiles(opt.Files)
+	if err != nil {
 		return PrepareResult{}, err
 	}
 	if opt.Thread == "" {
 		return PrepareResult{}, fmt.Errorf("run: no thread is named: %w", index.ErrInvalid)
 	}
 	opt.ID = opt.id()
+	if err := opt.check(files.Record(opt.Settings)); err != nil {
+		return PrepareResult{}, err
+	}
+	if opt.ArtifactsDir != "" {
+		if info, err := os.Stat(opt.ArtifactsDir); err == nil && !info.IsDir() {
+			return PrepareResult{}, fmt.Errorf("artifacts: %s is not a directory: %w", quoted(opt.ArtifactsDir), ErrRefused)
+		}
+		if _, err := s.outside(opt.ArtifactsDir); err != nil {
+			return PrepareResult{}, fmt.Errorf("artifacts: %w", err)
+		}
+	}
 	dir, err := s.outside(opt.Workspace)
 	if err != nil {
 		return PrepareResult{}, err
@@ -62,11 +75,16 @@ func (s *Store) Prepare(ctx context.Context, opt SaveOptions) (PrepareResult, er
 		if err := os.Mkdir(dir, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
 			return res, fmt.Errorf("workspace: %w", err)
 		}
-		return res, nil
+		_, err := os.Stat(dir) // a link to nothing
+		return res, err
 	}
 	res.RestoreResult, err = s.Restore(ctx, res.Head, RestoreOptions{Dir: opt.Workspace})
-	if errors.Is(err, restore.ErrNotEmpty) {
+	var unfinished *restore.UnfinishedError
+	switch {
+	case errors.Is(err, restore.ErrNotEmpty):
 		return res, nil
+	case errors.As(err, &unfinished) && unfinished.Living: // and over soon
+		return res, WithHint(fmt.Errorf("%w: %w", err, ErrBusy), "--wait 2m waits until that is over")
 	}
 	res.Restored = err == nil
 	return res, err
@@ -87,6 +105,31 @@ func (s *Store) checkWriter(ctx context.Context, thread, token string) error {
 		return err
 	}
 	return waitHint(fmt.Errorf("thread %s is leased to %s until %s: %w", quoted(thread), quoted(lease.Owner), lease.Expires.Format(time.RFC3339), index.ErrWriterConflict), thread)
+}
+
+// check refuses texts that no record can have, and those with declared secrets where these
+// cannot be overwritten.
+func (opt SaveOptions) check(rules policy.Recorded) error {
+	declared := opt.Secrets.Declared
+	err := refuse(declared, "thread id", opt.Thread, "run id", opt.Run, "id", opt.ID, "name", opt.Name, "policy", string(rules.Encode()))
+	if err != nil {
+		return err
+	}
+	labels := map[string]string{}
+	for key, value := range opt.Labels {
+		if err := refuse(declared, "label", key); err != nil {
+			return err
+		}
+		labels[key] = declared.Mask(value)
+	}
+	rec := index.Record{
+		ID: opt.ID, Thread: opt.Thread, Reason: index.Manual, Run: opt.Run, Message: declared.Mask(opt.Message), Labels: labels,
+		Root: index.Root{Tree: cas.Hash{1}}, // there is one in the end
+	}
+	if rec.ID == "" {
+		rec.ID = "not made yet"
+	}
+	return rec.Validate()
 }
 
 // beginRequest is how a save with these options begins.

@@ -123,8 +123,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	rules := files.Record(opt.Settings)
 	rules.Allowed, rules.Redacted = opt.Secrets.Allowed, opt.Secrets.Sources
 	declared := opt.Secrets.Declared
-	err = refuse(declared, "thread id", opt.Thread, "run id", opt.Run, "id", opt.ID, "name", opt.Name, "policy", string(rules.Encode()))
-	if err != nil {
+	if err := opt.check(rules); err != nil {
 		return SaveResult{}, err
 	}
 	labels, err := found.labels(opt.Labels)
@@ -227,13 +226,14 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		return SaveResult{}, err
 	}
 	if opt.ArtifactsDir != "" {
-		files, passed, err := artifactsIn(opt.ArtifactsDir)
+		made, err := s.artifactsIn(opt.ArtifactsDir, declared)
 		if err != nil {
 			return SaveResult{}, err
 		}
-		opt.Artifacts = append(slices.Clone(opt.Artifacts), files...)
-		if passed > 0 {
-			got.Warnings = append(got.Warnings, fmt.Sprintf("no artifacts: %d symlinks or special files in %s", passed, quoted(opt.ArtifactsDir)))
+		defer made.root.Close()
+		opt.Artifacts = append(slices.Clone(opt.Artifacts), made.files...)
+		if made.passed > 0 {
+			got.Warnings = append(got.Warnings, fmt.Sprintf("no artifacts: %d symlinks, special files or files with names that no artifact can have in %s", made.passed, quoted(opt.ArtifactsDir)))
 		}
 	}
 	var added []Artifact

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/soak"
 )
 
 // diskUsage is what du says of a directory, in bytes.
@@ -34,7 +36,7 @@ func diskUsage(t *testing.T, dir string) (size int64) {
 func TestGCGivesSpaceBack(t *testing.T) {
 	mnt := smallDisk(t, "1g")
 	ws, kept := filepath.Join(t.TempDir(), "ws"), filepath.Join(mnt, "kept")
-	const count = 150
+	count := soak.Rounds(90, 150)
 	chance := rand.New(rand.NewPCG(1, 2))
 	doomed := map[int]bool{}
 	for _, i := range chance.Perm(count)[:count/2] {

@@ -51,7 +51,7 @@ func execute(ctx context.Context, command []string, dir string, env []string) (c
 		for {
 			select {
 			case s := <-signals:
-				if !sharedTerminal(s) {
+				if !sharedTerminal(s, cmd.Process.Pid) {
 					_ = cmd.Process.Signal(s) // it may have ended
 				}
 			case <-ended:
@@ -76,8 +76,9 @@ func execute(ctx context.Context, command []string, dir string, env []string) (c
 }
 
 // sharedTerminal reports whether a signal probably came from the terminal, which gives it
-// to the command as well.
-func sharedTerminal(s os.Signal) bool {
+// to the command as well: whoever sends one of these to this process alone is not told
+// from it.
+func sharedTerminal(s os.Signal, command int) bool {
 	if s != unix.SIGINT && s != unix.SIGQUIT && s != unix.SIGWINCH {
 		return false
 	}
@@ -87,5 +88,6 @@ func sharedTerminal(s os.Signal) bool {
 	}
 	defer tty.Close()
 	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
+	theirs, gerr := unix.Getpgid(command)
+	return err == nil && gerr == nil && group == unix.Getpgrp() && theirs == group
 }

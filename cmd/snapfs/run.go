@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/snapshot"
 )
@@ -86,6 +87,21 @@ func runAndSave(c *cli.Context, command []string) error {
 		}
 	}
 	env = append(env, "SNAPFS_STORE="+dir, "SNAPFS_THREAD="+opt.Thread, "PWD="+workspace)
+	for _, name := range []string{"SNAPFS_POLICY", configEnv} { // the command is elsewhere
+		if path := os.Getenv(name); path != "" {
+			if path, err = filepath.Abs(path); err != nil {
+				return err
+			}
+			env = append(env, name+"="+path)
+		}
+	}
+	info, err := os.Stat(workspace)
+	if err == nil {
+		err = unix.Access(workspace, unix.X_OK)
+	}
+	if err != nil {
+		return fmt.Errorf("workspace %s: %w", quote(opt.Workspace), err)
+	}
 	ran, err := execute(c.Context, command, workspace, env)
 	if err != nil {
 		return err
@@ -101,11 +117,16 @@ func runAndSave(c *cli.Context, command []string) error {
 	if !given(c, waitFlag.Name) {
 		wait = runWait
 	}
-	res, err := saveRun(c, opt, conversation, before.Head, wait)
+	var res snapshot.SaveResult
+	if after, serr := os.Stat(workspace); serr != nil || !os.SameFile(info, after) {
+		err = errors.New("another directory, or none, is in the place of the one that it ran in")
+	} else {
+		res, err = saveRun(c, opt, conversation, before.Head, wait)
+	}
 	if err != nil {
 		err = fmt.Errorf("the command succeeded, but what it made in %s is not saved: %w", quote(opt.Workspace), err)
 		if snapshot.Hint(err) == "" {
-			err = snapshot.WithHint(err, "it is there as it was: snapfs save with the same flags stores it")
+			err = snapshot.WithHint(err, "nothing there was touched: when that is mended, snapfs save stores it")
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", errInterrupted, err)
@@ -117,10 +138,13 @@ func runAndSave(c *cli.Context, command []string) error {
 	} else {
 		_, err = fmt.Fprintln(stderr, res.Checkpoint.ID)
 	}
-	if err == nil && (incomplete(res) || len(before.Incomplete) > 0) {
-		err = exit(exitIncomplete)
+	if err != nil {
+		return &codeError{code: exitTrouble, err: fmt.Errorf("checkpoint %s was stored, but cannot be printed: %w", quote(res.Checkpoint.ID), err)}
 	}
-	return err
+	if incomplete(res) || len(before.Incomplete) > 0 {
+		return exit(exitIncomplete)
+	}
+	return nil
 }
 
 // runWait is how long the save after a command waits for others who save into the thread,
@@ -157,13 +181,17 @@ func saveRun(c *cli.Context, opt snapshot.SaveOptions, conversation, head string
 		defer messages.Close()
 		opt.Conversation = messages
 	}
-	err = patiently(c, wait, true, func(c *cli.Context, store *snapshot.Store) error {
+	err = patiently(c, wait, false, func(c *cli.Context, store *snapshot.Store) error { // it was there before
 		res, err = saveWorkspace(c, store, opt)
 		return err
 	})
-	if err == nil && res.Checkpoint.Parent != head {
+	switch parent := res.Checkpoint.Parent; {
+	case err != nil || parent == head:
+	case parent == "":
+		warn("all checkpoints of thread %s were deleted during the run: this one is the first", quote(opt.Thread))
+	default:
 		warn("thread %s went on during the run, from %s to %s: that one's files are not in this checkpoint unless the run made them, too",
-			quote(opt.Thread), quoteOr(head), quote(res.Checkpoint.Parent))
+			quote(opt.Thread), quoteOr(head), quote(parent))
 	}
 	return res, err
 }

@@ -89,6 +89,9 @@ func admit(txn *bdb.Txn, p index.Publish, rec index.Record, now time.Time) error
 	if t.head != p.ExpectedHead {
 		return fmt.Errorf("thread %q: %w: it is %q, not %q", rec.Thread, index.ErrStaleHead, t.head, p.ExpectedHead)
 	}
+	if p.Empty && t.artifacts > 0 {
+		return fmt.Errorf("thread %q has %d artifacts: %w", rec.Thread, t.artifacts, index.ErrStaleHead)
+	}
 	for i, a := range p.Artifacts {
 		if err := absent(txn, artifactKey(p.Org, rec.Thread, a.ID), index.ErrDuplicateID, "artifact %q in thread %q", a.ID, rec.Thread); err != nil {
 			return err

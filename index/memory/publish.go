@@ -90,6 +90,9 @@ func (s *State) admit(p index.Publish, rec index.Record) error {
 	if t.Head != p.ExpectedHead {
 		return fmt.Errorf("thread %q: %w: it is %q, not %q", rec.Thread, index.ErrStaleHead, t.Head, p.ExpectedHead)
 	}
+	if p.Empty && t.Artifacts > 0 {
+		return fmt.Errorf("thread %q has %d artifacts: %w", rec.Thread, t.Artifacts, index.ErrStaleHead)
+	}
 	for i, a := range p.Artifacts {
 		if _, taken := t.findArtifact(a.ID); taken {
 			return fmt.Errorf("artifact %q in thread %q: %w", a.ID, rec.Thread, index.ErrDuplicateID)
