@@ -111,11 +111,6 @@ func newBackup(t *testing.T) *backup {
 	b.live, err = snapshot.Open(t.Context(), b.store, snapshot.Options{Create: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.live.Close()) })
-	bin := filepath.Join(dir, "bin")
-	require.NoError(t, os.Mkdir(bin, 0o755))
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, "snapfs")))
 	return b
 }
 
@@ -129,7 +124,7 @@ func (b *backup) commands(block string) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 3*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-euxc", string(found[0][1]))
-	cmd.Env = append(os.Environ(), programEnv+"=1", "store="+b.store, "copy="+b.copy, "HOME="+b.dir, "XDG_CONFIG_HOME=", "LC_ALL=C", "GORACE=atexit_sleep_ms=10", "PATH="+filepath.Join(b.dir, "bin")+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), programEnv+"=1", "store="+b.store, "copy="+b.copy, "HOME="+b.dir, "XDG_CONFIG_HOME=", "LC_ALL=C", "GORACE=atexit_sleep_ms=10", "PATH="+programDir(b.t)+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	require.NoError(b.t, err, string(out))
 }

@@ -78,12 +78,8 @@ func consoleBlocks(t *testing.T, page string) (blocks []string) {
 func runBlocks(t *testing.T, blocks []string) []string {
 	t.Helper()
 	dir := t.TempDir()
-	bin, work := filepath.Join(dir, "bin"), filepath.Join(dir, "work")
-	require.NoError(t, os.Mkdir(bin, 0o755))
+	bin, work := programDir(t), filepath.Join(dir, "work")
 	require.NoError(t, os.Mkdir(work, 0o755))
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, "snapfs")))
 	scripts, err := filepath.Abs("../../scripts")
 	require.NoError(t, err)
 	const end = "END OF A BLOCK"

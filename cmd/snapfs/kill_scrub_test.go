@@ -30,9 +30,9 @@ func TestKillScrub(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	bin := filepath.Join(t.TempDir(), "snapfs")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput()
-	require.NoError(t, err, string(out))
+	dir, err := built()
+	require.NoError(t, err)
+	bin := filepath.Join(dir, program)
 	template := scrubStore{t: t, bin: bin, dir: t.TempDir()}
 	template.fill()
 	killed, partly := 0, 0

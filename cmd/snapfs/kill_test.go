@@ -36,9 +36,9 @@ func TestKill(t *testing.T) {
 		require.NoError(t, err)
 	}
 	t.Logf("%s=%d", seedEnv, seed)
-	bin := filepath.Join(t.TempDir(), "snapfs")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput()
-	require.NoError(t, err, string(out))
+	dir, err := built()
+	require.NoError(t, err)
+	bin := filepath.Join(dir, program)
 
 	t.Run("alone", func(t *testing.T) {
 		r := newRounds(t, bin, seed)

@@ -30,11 +30,7 @@ func TestReadme(t *testing.T) {
 	require.True(t, found)
 
 	dir := t.TempDir()
-	bin := filepath.Join(dir, "bin")
-	require.NoError(t, os.Mkdir(bin, 0o755))
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, "snapfs")))
+	bin := programDir(t)
 	script := "cd ../..\nls() { command ls -C -w 80 \"$@\"; }\n"
 	for line := range strings.Lines(before) {
 		if command, ok := strings.CutPrefix(line, "    "); ok {

@@ -10,15 +10,18 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/client"
 	"github.com/snapfs/snapfs/fs"
+	"github.com/snapfs/snapfs/internal/soak"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -33,10 +36,52 @@ func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
 		main()
 	}
-	testscript.Main(m, map[string]func(){"snapfs": main})
+	testscript.Main(tests{m}, map[string]func(){"snapfs": main})
+}
+
+// tests are those of this package.
+type tests struct{ *testing.M }
+
+// Run runs them, and removes what they share.
+func (m tests) Run() int {
+	defer func() { _ = os.RemoveAll(builtDir) }()
+	return m.M.Run()
+}
+
+// builtDir has the program that [built] has made; empty: nobody has asked.
+var builtDir string
+
+// built returns the directory with the program as users have it: without the race detector,
+// with which it starts several times as slowly.
+var built = sync.OnceValues(func() (dir string, err error) {
+	if builtDir, err = os.MkdirTemp("", "snapfs-bin-"); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", filepath.Join(builtDir, program), ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return builtDir, os.Chmod(builtDir, 0o755) // users who are not root call it, too
+})
+
+// programDir returns a directory for PATH that has the program: the tests' own binary with
+// SNAPFS_LARGE=1, else what users have.
+func programDir(t *testing.T) string {
+	t.Helper()
+	if !soak.Large() {
+		dir, err := built()
+		require.NoError(t, err)
+		return dir
+	}
+	dir := t.TempDir()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(self, filepath.Join(dir, program)))
+	return dir
 }
 
 func TestScripts(t *testing.T) {
+	bin := programDir(t)
 	root := ""
 	if dir, err := os.MkdirTemp("/dev/shm", "snapfs-test-"); err == nil { // nobody needs these stores to be durable
 		root = dir
@@ -47,7 +92,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Setup:               setup,
+		Setup:               func(env *testscript.Env) error { return setup(env, bin) },
 		Condition:           condition(t),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code":    code,
@@ -68,7 +113,7 @@ func TestScripts(t *testing.T) {
 
 // setup gives every script a store and a home of its own, and ends whatever the
 // script leaves.
-func setup(env *testscript.Env) error {
+func setup(env *testscript.Env, bin string) error {
 	store := filepath.Join(env.WorkDir, "store")
 	scripts, err := filepath.Abs("../../scripts")
 	if err != nil {
@@ -80,6 +125,9 @@ func setup(env *testscript.Env) error {
 		"GORACE": "atexit_sleep_ms=10",
 	} {
 		env.Setenv(name, value)
+	}
+	if !soak.Large() {
+		env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 	}
 	state := &scriptState{store: store}
 	env.Values[stateKey{}] = state
