@@ -65,7 +65,7 @@ func writeSQLite(t *testing.T, db, synchronous string) {
 // TestLiveSQLite: of a database that is written without a pause, what was saved is
 // whole and of one moment, or the capture says that it could not.
 func TestLiveSQLite(t *testing.T) {
-	rounds := soak.Rounds(4, 50)
+	rounds := soak.Rounds(2, 50)
 	for _, mode := range []struct {
 		journal, synchronous string
 		sure                 bool // it can always be saved
@@ -85,7 +85,7 @@ func TestLiveSQLite(t *testing.T) {
 			writeSQLite(t, db, mode.synchronous)
 			saved, rounds := 0, rounds
 			if !mode.sure {
-				rounds = 3
+				rounds = soak.Rounds(2, 10)
 			}
 			for i := range rounds {
 				m := newMemory()

@@ -156,7 +156,7 @@ func TestHostileCheckpoints(t *testing.T) {
 	blobs := func(set func(rec *index.Record, b index.Blob), ns cas.Namespace) map[string]func(c *crafter, rec *index.Record) {
 		return map[string]func(c *crafter, rec *index.Record){
 			"zeros":    func(c *crafter, rec *index.Record) { set(rec, c.zeros(ns, huge)) },
-			"repeated": func(c *crafter, rec *index.Record) { set(rec, c.repeated(ns, 100_000)) },
+			"repeated": func(c *crafter, rec *index.Record) { set(rec, c.repeated(ns, soak.Rounds(20_000, 100_000))) },
 			"longer": func(c *crafter, rec *index.Record) {
 				b := c.blob(ns, []byte("3 B"))
 				b.Size++
@@ -214,7 +214,7 @@ func TestHostileCheckpoints(t *testing.T) {
 	tests["artifact twice"] = test{list(func(a []index.Artifact) []index.Artifact { return append(a, a[0]) }), artifactReaders}
 	tests["artifacts of one name and no id"] = test{list(func(a []index.Artifact) []index.Artifact {
 		a[0].ID = ""
-		return slices.Repeat(a, 100_000)
+		return slices.Repeat(a, soak.Rounds(20_000, 100_000))
 	}), artifactReaders}
 	tests["artifact without a name"] = test{list(func(a []index.Artifact) []index.Artifact { a[0].Name = ""; return a }), artifactReaders}
 	tests["artifact with a long name"] = test{list(func(a []index.Artifact) []index.Artifact { a[0].Name = strings.Repeat("x", 1<<20); return a }), artifactReaders}

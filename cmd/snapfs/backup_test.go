@@ -32,7 +32,7 @@ func TestBackup(t *testing.T) {
 	if _, err := exec.LookPath("rsync"); err != nil {
 		t.Skip("no rsync")
 	}
-	rounds := soak.Rounds(3, 12)
+	rounds := soak.Rounds(2, 12)
 	b := newBackup(t)
 	stop := make(chan struct{})
 	var savers sync.WaitGroup

@@ -26,7 +26,7 @@ const lateValue = "open-sesame-1234"
 // whatever was deleted by then leaves no byte when a collection has come to its end, and
 // what was not is whole.
 func TestKillScrub(t *testing.T) {
-	rounds := soak.Rounds(6, 60)
+	rounds := soak.Rounds(4, 60)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
