@@ -53,6 +53,15 @@ type Problem struct {
 // A ProblemsError lists every entry that kept a capture from being whole.
 type ProblemsError struct{ Problems []Problem }
 
+// OnlyMoved reports whether an error says no more than that entries vanished or were replaced
+// while they were looked at: another capture may not meet that.
+func OnlyMoved(err error) bool {
+	var problems *ProblemsError
+	return errors.As(err, &problems) && !slices.ContainsFunc(problems.Problems, func(p Problem) bool {
+		return !errors.Is(p.Err, errVanished) && !errors.Is(p.Err, errReplaced)
+	})
+}
+
 // Error names the first entries.
 func (e *ProblemsError) Error() string {
 	const shown = 20

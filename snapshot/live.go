@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	iofs "io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -129,11 +132,16 @@ func (s *Store) look(ctx context.Context, l *live, cp Checkpoint, rec index.Reco
 	})
 	opt.Screen.Before = s.overwrittenIn(ctx, cp.ID)
 	progress.From(ctx).Expect(int64(rec.Totals.Files), int64(rec.Totals.Bytes))
-	got, err := capture.Tree(ctx, workspace, &l.trees, opt)
-	if err != nil {
-		return capture.Result{}, lookError(err, workspace, l.dir)
+	const tries = 3 // files come and go where somebody works
+	for try := 1; ; try++ {
+		got, err := capture.Tree(ctx, workspace, &l.trees, opt)
+		if err == nil {
+			return got, nil
+		}
+		if try == tries || !capture.OnlyMoved(err) {
+			return capture.Result{}, lookError(err, workspace, l.dir)
+		}
 	}
-	return got, nil
 }
 
 // knownOf returns what the last save of a workspace found, if that is good now. It was to
@@ -231,21 +239,53 @@ func (c *Comparison) Close() error {
 }
 
 // at reports whether a path, or a directory above it, is one of a set.
-func at(set map[string]bool, p string) bool {
+func at(set map[string]bool, p string) bool { return above(set, p) != "" }
+
+// above returns the path, or the next one above it, that is one of a set; "": none is.
+func above(set map[string]bool, p string) string {
 	for len(set) > 0 && !set[p] {
 		if p == "." {
-			return false
+			return ""
 		}
 		p = path.Dir(p)
 	}
-	return len(set) > 0
+	if len(set) == 0 {
+		return ""
+	}
+	return p
+}
+
+// kept reports whether a saved entry that the policy leaves out now may be there still: what
+// has its name, or the name of a directory above it, is of the same kind.
+func (l *live) kept(ch tree.Change) bool {
+	out := above(l.out, ch.Path)
+	if out == "" {
+		return false
+	}
+	kind := tree.Dir
+	if out == ch.Path {
+		kind = ch.Old.Kind
+	}
+	info, err := os.Lstat(filepath.Join(l.dir, out))
+	if err != nil {
+		return false
+	}
+	switch info.Mode().Type() {
+	case 0:
+		return kind == tree.File
+	case iofs.ModeDir:
+		return kind == tree.Dir
+	case iofs.ModeSymlink:
+		return kind == tree.Symlink
+	}
+	return false
 }
 
 // counting passes on to fn what counts as a difference.
 func (l *live) counting(ctx context.Context, c *Comparison, opt DiffOptions, fn func(tree.Change) error) func(tree.Change) error {
 	return func(ch tree.Change) error {
 		switch {
-		case ch.Op == tree.Deleted && at(l.out, ch.Path), ch.Op == tree.Added && l.lacked(ch.Path):
+		case ch.Op == tree.Deleted && l.kept(ch), ch.Op == tree.Added && l.lacked(ch.Path):
 			return nil
 		case ch.Op == tree.Renamed && at(l.out, ch.From): // it is there still
 			return c.added(ctx, ch, fn)

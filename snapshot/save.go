@@ -126,10 +126,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if err := opt.check(rules); err != nil {
 		return SaveResult{}, err
 	}
-	labels, err := found.labels(opt.Labels)
-	if err != nil {
-		return SaveResult{}, err
-	}
+	labels := found.labels(opt.Labels)
 	begin, err := s.beginRequest(ctx, opt)
 	if err != nil {
 		return SaveResult{}, err
