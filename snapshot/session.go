@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/snapfs/snapfs/cas"
@@ -110,9 +109,6 @@ func (h *localHolder) early(ctx context.Context, req BeginRequest) error {
 		if !errors.Is(err, index.ErrCheckpointNotFound) {
 			return err
 		}
-		if err := h.meansNothing(ctx, req.ID); err != nil {
-			return err
-		}
 	}
 	if req.Name == "" {
 		return nil
@@ -128,25 +124,6 @@ func (h *localHolder) early(ctx context.Context, req BeginRequest) error {
 		return nil
 	}
 	return err
-}
-
-// meansNothing refuses an id that means another checkpoint as THREAD@NAME, or may do so one
-// day as THREAD@latest: whoever asks for that would get this one.
-func (h *localHolder) meansNothing(ctx context.Context, id string) error {
-	for at := strings.LastIndexByte(id, '@'); at >= 0; at = strings.LastIndexByte(id[:at], '@') {
-		thread, name := id[:at], id[at+1:]
-		err := error(nil)
-		if name != Latest {
-			_, err = h.index.Named(ctx, defaultOrg, thread, name)
-		}
-		if err == nil {
-			return fmt.Errorf("%w checkpoint id %s: it means the checkpoint %s of thread %s", index.ErrInvalid, quoted(id), quoted(name), quoted(thread))
-		}
-		if !notThere(err) {
-			return err
-		}
-	}
-	return nil
 }
 
 // Head implements [Session].
