@@ -256,10 +256,14 @@ var rulesByBit, beginnings = func() (byBit [64][]*rule, first [4][256]uint64) {
 	add := func(r *rule, lead [4]string) {
 		byBit[bit%64] = append(byBit[bit%64], r)
 		for i, set := range lead {
-			for b := range 256 {
-				if set == "" || strings.IndexByte(set, byte(b)) >= 0 {
-					first[i][b] |= 1 << (bit % 64)
-				}
+			for _, b := range []byte(set) {
+				first[i][b] |= 1 << (bit % 64)
+			}
+			if set != "" {
+				continue
+			}
+			for b := range first[i] { // any
+				first[i][b] |= 1 << (bit % 64)
 			}
 		}
 		bit++
