@@ -139,17 +139,6 @@ func dial(t *testing.T, dir string) *client.Holder {
 	return h
 }
 
-// memoryDir is a temporary directory in memory, where there is such.
-func memoryDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "snapfs-test-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
-}
-
 // write makes a workspace of the given files.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/disk/disktest"
 	"github.com/snapfs/snapfs/server"
 	"github.com/snapfs/snapfs/snapshot"
 )
@@ -61,7 +62,7 @@ func TestEightWriters(t *testing.T) {
 	}
 	for _, kind := range []string{"in process", "client"} {
 		t.Run(kind, func(t *testing.T) {
-			dir := filepath.Join(memoryDir(t), "store")
+			dir := filepath.Join(disktest.Memory(t), "store")
 			w := &writers{t: t, clock: newClock(), want: publishes, acked: map[string][]string{}, fences: map[uint64]string{}}
 			opt := snapshot.Options{Create: true, Now: w.clock.now}
 			held, err := snapshot.Open(t.Context(), dir, opt)

@@ -15,26 +15,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/snapfs/snapfs/internal/disk/disktest"
 	"github.com/snapfs/snapfs/snapshot"
 )
-
-// shm makes a directory in memory, removed with the test.
-func shm(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "snapfs-test-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
-}
 
 // TestLargeDirectory: as many files as a folder of a real node_modules has are
 // listed fully, and each once.
 func TestLargeDirectory(t *testing.T) {
 	const files = 43_009
 	d := start(t)
-	ws := shm(t)
+	ws := disktest.Memory(t)
 	want := make(map[string]bool, files)
 	for i := range files {
 		name := fmt.Sprintf("file-%d.js", i)
@@ -82,7 +72,7 @@ func pattern(seed uint64, size int) []byte {
 func TestLargeFile(t *testing.T) {
 	const size = 40 << 20
 	d := start(t)
-	ws := shm(t)
+	ws := disktest.Memory(t)
 	want := pattern(1, size)
 	clear(want[5<<20 : 17<<20])
 	clear(want[30<<20+100 : 33<<20+77])
@@ -123,7 +113,7 @@ func TestLargeFile(t *testing.T) {
 // TestParallelReaders: sixteen at once, no error and no wrong byte.
 func TestParallelReaders(t *testing.T) {
 	d := start(t)
-	ws := shm(t)
+	ws := disktest.Memory(t)
 	const files = 400
 	bytesOf := pattern(7, 9<<20)
 	content := func(i int) []byte { return bytesOf[i*1000:][:i*i%150_000] }
@@ -164,7 +154,7 @@ func TestParallelReaders(t *testing.T) {
 func TestHugeFile(t *testing.T) {
 	const size = 10 << 30
 	d := start(t)
-	ws := shm(t)
+	ws := disktest.Memory(t)
 	f, err := os.Create(ws + "/huge")
 	require.NoError(t, err)
 	require.NoError(t, f.Truncate(size))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/internal/disk/disktest"
 	"github.com/snapfs/snapfs/tree"
 )
 
@@ -30,7 +31,7 @@ const oldConversation = `[{"role":"user","content":"as it was"}]`
 
 func newVictim(t *testing.T) *victim {
 	t.Helper()
-	top := memoryDir(t)
+	top := disktest.Memory(t)
 	s, err := Open(t.Context(), filepath.Join(top, "store"), Options{Create: true})
 	require.NoError(t, err)
 	v := &victim{s: s, ws: filepath.Join(top, "w", "ws"), artifact: filepath.Join(top, "report")}

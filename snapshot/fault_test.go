@@ -256,7 +256,7 @@ func newFaultRun(t *testing.T, f *faultFixture, c faultCase) *faultRun {
 
 // try has one operation go wrong. It reports whether there was one.
 func (r *faultRun) try(t *testing.T, m mishap, at int, seed uint64) bool {
-	top := memoryDir(t)
+	top := disktest.Memory(t)
 	dir := filepath.Join(top, "store")
 	require.NoError(t, os.CopyFS(dir, os.DirFS(r.f.store)))
 	d, err := disktest.New(dir, seed)
@@ -331,7 +331,7 @@ func (r *faultRun) repeat(t *testing.T, s *Store, what string) {
 	require.Empty(t, tempFiles(t, s), what)
 	_, size := packBytes(t, s)
 	require.InDelta(t, r.size, size, float64(r.size)/10+10_000, what)
-	dir := filepath.Join(memoryDir(t), "restored")
+	dir := filepath.Join(disktest.Memory(t), "restored")
 	_, err = s.Restore(t.Context(), r.f.restore, RestoreOptions{Dir: dir})
 	require.NoError(t, err, what)
 	require.Equal(t, r.f.look, look(t, dir), what)
@@ -358,7 +358,7 @@ func powerLossAfterKill(t *testing.T, lostIndex, saves bool) {
 	}
 	for killed, met := 1, true; met; killed += kills {
 		for at := 1 + killed%losses; ; at += losses {
-			top := memoryDir(t)
+			top := disktest.Memory(t)
 			dir := filepath.Join(top, "store")
 			require.NoError(t, os.CopyFS(dir, os.DirFS(f.store)))
 			d, err := disktest.New(dir, uint64(killed*1000+at))
@@ -414,7 +414,7 @@ func TestEveryFaultAtCreation(t *testing.T) {
 	for _, m := range mishaps {
 		points := 0
 		for at := 1; ; at++ {
-			top := memoryDir(t)
+			top := disktest.Memory(t)
 			d, err := disktest.New(top, uint64(at))
 			require.NoError(t, err)
 			m.fault.At = at

@@ -269,18 +269,6 @@ func xattrs(t *testing.T, path string) map[string]string {
 	return all
 }
 
-// memoryDir is a temporary directory in memory, where there is such: for tests that make
-// many stores.
-func memoryDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "snapfs-test-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
-}
-
 // smallDisk mounts a tmpfs of a size, which may have a unit, until the test ends.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()

@@ -112,7 +112,7 @@ func TestModel(t *testing.T) {
 }
 
 func newMachine(t *testing.T) *machine {
-	m := &machine{t: t, top: memoryDir(t), m: model{map[string]modelCheckpoint{}, map[string][]string{}}}
+	m := &machine{t: t, top: disktest.Memory(t), m: model{map[string]modelCheckpoint{}, map[string][]string{}}}
 	for i := range 2 {
 		require.NoError(t, os.Mkdir(m.workspace(i), 0o755))
 		m.spaces = append(m.spaces, map[string]string{})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/disk/disktest"
 )
 
 // TestOneObject: whoever embeds snapfs opens one thing, on a disk or in memory, and saves,
@@ -16,7 +17,7 @@ import (
 func TestOneObject(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) (*Store, error){
 		"on a disk": func(t *testing.T) (*Store, error) {
-			return Open(t.Context(), filepath.Join(memoryDir(t), "store"), Options{Create: true})
+			return Open(t.Context(), filepath.Join(disktest.Memory(t), "store"), Options{Create: true})
 		},
 		"in memory": func(*testing.T) (*Store, error) { return OpenMemory(), nil },
 	} {

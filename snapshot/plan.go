@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/capture"
-	"github.com/snapfs/snapfs/policy"
 )
 
 // A SavePlan is what [Store.Save] would do.
@@ -25,11 +24,7 @@ type SavePlan struct {
 // to the workspace nor to a store. store is the directory of the store to save to,
 // which need not be there. Of the options only those count that choose among entries.
 func PlanSave(ctx context.Context, store string, opt SaveOptions) (SavePlan, error) {
-	files, err := policy.CompileFiles(opt.Files)
-	if err != nil {
-		return SavePlan{}, err
-	}
-	screen, err := opt.Secrets.screen(opt.Settings.Secrets)
+	files, screen, err := opt.compile()
 	if err != nil {
 		return SavePlan{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/policy"
@@ -26,15 +27,15 @@ type PrepareResult struct {
 // missing or empty then gets the files of the thread's newest checkpoint, or where there is
 // none is made; one with content is left alone.
 func (s *Store) Prepare(ctx context.Context, opt SaveOptions) (PrepareResult, error) {
-	files, err := policy.CompileFiles(opt.Files)
+	files, screen, err := opt.compile()
 	if err != nil {
 		return PrepareResult{}, err
 	}
 	if opt.Thread == "" {
 		return PrepareResult{}, fmt.Errorf("run: no thread is named: %w", index.ErrInvalid)
 	}
-	opt.ID = opt.id()
-	if err := opt.check(files.Record(opt.Settings)); err != nil {
+	opt.ID, opt.Settings.Secrets = opt.id(), screen.Mode
+	if err := opt.check(opt.rules(files)); err != nil {
 		return PrepareResult{}, err
 	}
 	if opt.ArtifactsDir != "" {
@@ -105,6 +106,21 @@ func (s *Store) checkWriter(ctx context.Context, thread, token string) error {
 		return err
 	}
 	return waitHint(fmt.Errorf("thread %s is leased to %s until %s: %w", quoted(thread), quoted(lease.Owner), lease.Expires.Format(time.RFC3339), index.ErrWriterConflict), thread)
+}
+
+// compile makes ready what decides about files and their contents.
+func (opt SaveOptions) compile() (files *policy.Files, screen capture.Screen, err error) {
+	if files, err = policy.CompileFiles(opt.Files); err == nil {
+		screen, err = opt.Secrets.screen(opt.Settings.Secrets)
+	}
+	return files, screen, err
+}
+
+// rules are those in force, as they are recorded.
+func (opt SaveOptions) rules(files *policy.Files) policy.Recorded {
+	rules := files.Record(opt.Settings)
+	rules.Allowed, rules.Redacted = opt.Secrets.Allowed, opt.Secrets.Sources
+	return rules
 }
 
 // check refuses texts that no record can have, and those with declared secrets where these

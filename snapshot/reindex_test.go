@@ -266,7 +266,7 @@ func TestEveryFaultInReindex(t *testing.T) {
 	points := 0
 	for _, left := range []disktest.Left{disktest.Least, disktest.Some, disktest.Most} {
 		for at := 1; ; at++ {
-			top := memoryDir(t)
+			top := disktest.Memory(t)
 			dir := filepath.Join(top, "store")
 			require.NoError(t, os.CopyFS(dir, os.DirFS(from)))
 			d, err := disktest.New(dir, uint64(at))

@@ -95,12 +95,9 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if err != nil {
 		return SaveResult{}, err
 	}
-	files, err := policy.CompileFiles(opt.Files)
-	if err != nil {
-		return SaveResult{}, err
-	}
 	found := secretsFound{}
-	if found.screen, err = opt.Secrets.screen(opt.Settings.Secrets); err != nil {
+	var files *policy.Files
+	if files, found.screen, err = opt.compile(); err != nil {
 		return SaveResult{}, err
 	}
 	opt.Settings.Secrets = found.screen.Mode
@@ -120,8 +117,7 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		}
 	}
 	opt.ID = opt.id()
-	rules := files.Record(opt.Settings)
-	rules.Allowed, rules.Redacted = opt.Secrets.Allowed, opt.Secrets.Sources
+	rules := opt.rules(files)
 	declared := opt.Secrets.Declared
 	if err := opt.check(rules); err != nil {
 		return SaveResult{}, err

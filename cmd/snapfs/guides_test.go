@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapfs/snapfs/fs"
+	"github.com/snapfs/snapfs/snapshot"
 )
 
 // update has the guides' blocks say what the program prints.
@@ -36,7 +37,13 @@ func TestGuides(t *testing.T) {
 			}
 			blocks := consoleBlocks(t, string(text))
 			require.NotEmpty(t, blocks)
-			printed := runBlocks(t, blocks)
+			dir := t.TempDir()
+			work := filepath.Join(dir, "work")
+			require.NoError(t, os.Mkdir(work, 0o755))
+			printed := runBlocks(t, dir, work, "", blocks)
+			for i := range printed {
+				printed[i] = strings.ReplaceAll(printed[i], work+"/", "")
+			}
 			if *update {
 				rest := string(text)
 				var b strings.Builder
@@ -74,53 +81,53 @@ func consoleBlocks(t *testing.T, page string) (blocks []string) {
 }
 
 // runBlocks types blocks of commands, each behind "$ " and with "> " before its further lines,
-// into one shell, and returns the blocks with what was printed.
-func runBlocks(t *testing.T, blocks []string) []string {
+// into one shell that begins with some more, and returns the blocks with what was printed.
+// dir has its store and home, and work is where it is.
+func runBlocks(t *testing.T, dir, work, before string, blocks []string) []string {
 	t.Helper()
-	dir := t.TempDir()
-	bin, work := programDir(t), filepath.Join(dir, "work")
-	require.NoError(t, os.Mkdir(work, 0o755))
 	scripts, err := filepath.Abs("../../scripts")
 	require.NoError(t, err)
 	const end = "END OF A BLOCK"
-	script := "ls() { command ls -C -w 80 \"$@\"; }\n"
+	script := "ls() { command ls -C -w 80 \"$@\"; }\n" + before
 	for _, block := range blocks {
-		command, typed := "", false // typed: the line before was of a command
-		run := func() {
-			if command != "" {
-				script += "echo " + shellQuote("$ "+strings.TrimSuffix(strings.ReplaceAll(command, "\n", "\n> "), "\n> ")) + "\n" + command
-			}
-			command = ""
+		for _, command := range typed(block) {
+			script += "echo " + shellQuote("$ "+strings.TrimSuffix(strings.ReplaceAll(command, "\n", "\n> "), "\n> ")) + "\n" + command
 		}
-		for line := range strings.Lines(block) {
-			first, begins := strings.CutPrefix(line, "$ ")
-			more, goesOn := strings.CutPrefix(line, "> ")
-			if begins {
-				run()
-				command = first
-			} else if goesOn = goesOn && typed; goesOn {
-				command += more
-			}
-			typed = begins || goesOn
-		}
-		run()
 		script += "echo '" + end + "'\n"
 	}
 	t.Cleanup(func() {
-		mounts, _ := filepath.Glob(filepath.Join(work, "*"))
+		mounts, err := snapshot.Mountpoints()
+		require.NoError(t, err)
 		for _, m := range mounts {
-			_ = fs.Unmount(m, true) // most are none
+			if snapshot.Within(m.Mountpoint, dir) {
+				_ = fs.Unmount(m.Mountpoint, true)
+			}
 		}
 	})
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), programEnv+"=1", "SNAPFS_STORE="+filepath.Join(dir, "store"), "HOME="+dir, "XDG_CONFIG_HOME=", "LC_ALL=C.UTF-8",
-		"GORACE=atexit_sleep_ms=10", "PATH="+bin+":"+scripts+":"+os.Getenv("PATH"))
+		"GORACE=atexit_sleep_ms=10", "PATH="+programDir(t)+":"+scripts+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	printed := strings.Split(strings.ReplaceAll(string(out), work+"/", ""), end+"\n")
+	printed := strings.Split(string(out), end+"\n")
 	require.Len(t, printed, len(blocks)+1, string(out))
 	return printed[:len(blocks)]
+}
+
+// typed returns the commands of a block.
+func typed(block string) (commands []string) {
+	more := false // the line before was of a command
+	for line := range strings.Lines(block) {
+		if first, ok := strings.CutPrefix(line, "$ "); ok {
+			commands, more = append(commands, first), true
+		} else if rest, ok := strings.CutPrefix(line, "> "); ok && more {
+			commands[len(commands)-1] += rest
+		} else {
+			more = false
+		}
+	}
+	return commands
 }
 
 // Of a session: ids, times, how much the store grew, lengths of commands' columns.

@@ -45,11 +45,15 @@ func (o *resultWriter) Write(b []byte) (int, error) {
 
 // printMade prints what a verb has made: its id, or all of it as JSON. If that
 // fails, it is there all the same, and the error says so.
-func printMade(c *cli.Context, what, id string, doc any) (err error) {
+func printMade(c *cli.Context, what, id string, doc any) error {
+	return printMadeTo(stdout, c, what, id, doc)
+}
+
+func printMadeTo(w io.Writer, c *cli.Context, what, id string, doc any) (err error) {
 	if c.Bool("json") {
-		err = printJSON(doc)
+		err = writeJSON(w, doc)
 	} else {
-		_, err = fmt.Fprintln(stdout, id)
+		_, err = fmt.Fprintln(w, id)
 	}
 	if err != nil {
 		return &codeError{code: exitTrouble, err: fmt.Errorf("%s %s was stored, but cannot be printed: %w", what, quote(id), err)}

@@ -86,14 +86,9 @@ func runAndSave(c *cli.Context, command []string) error {
 			return fmt.Errorf("artifacts: %w", err)
 		}
 	}
-	env = append(env, "SNAPFS_STORE="+dir, "SNAPFS_THREAD="+opt.Thread, "PWD="+workspace)
-	for _, name := range []string{"SNAPFS_POLICY", configEnv} { // the command is elsewhere
-		if path := os.Getenv(name); path != "" {
-			if path, err = filepath.Abs(path); err != nil {
-				return err
-			}
-			env = append(env, name+"="+path)
-		}
+	more, err := commandEnv(dir, opt.Thread, workspace)
+	if err != nil {
+		return err
 	}
 	info, err := os.Stat(workspace)
 	if err == nil {
@@ -102,7 +97,7 @@ func runAndSave(c *cli.Context, command []string) error {
 	if err != nil {
 		return fmt.Errorf("workspace %s: %w", quote(opt.Workspace), err)
 	}
-	ran, err := execute(c.Context, command, workspace, env)
+	ran, err := execute(c.Context, command, workspace, append(env, more...))
 	if err != nil {
 		return err
 	}
@@ -133,18 +128,27 @@ func runAndSave(c *cli.Context, command []string) error {
 		}
 		return &codeError{code: exitTrouble, err: err}
 	}
-	if c.Bool("json") {
-		err = writeJSON(stderr, res.Checkpoint)
-	} else {
-		_, err = fmt.Fprintln(stderr, res.Checkpoint.ID)
+	err = printMadeTo(stderr, c, "checkpoint", res.Checkpoint.ID, res.Checkpoint)
+	if err == nil && (incomplete(res) || len(before.Incomplete) > 0) {
+		err = exit(exitIncomplete)
 	}
-	if err != nil {
-		return &codeError{code: exitTrouble, err: fmt.Errorf("checkpoint %s was stored, but cannot be printed: %w", quote(res.Checkpoint.ID), err)}
+	return err
+}
+
+// commandEnv are the variables that a command gets beside ours: which thread and store are
+// its run's, and paths that are right where it is.
+func commandEnv(store, thread, workspace string) ([]string, error) {
+	env := []string{"SNAPFS_STORE=" + store, "SNAPFS_THREAD=" + thread, "PWD=" + workspace}
+	for _, name := range []string{"SNAPFS_POLICY", configEnv} {
+		if path := os.Getenv(name); path != "" {
+			path, err := filepath.Abs(path)
+			if err != nil {
+				return nil, err
+			}
+			env = append(env, name+"="+path)
+		}
 	}
-	if incomplete(res) || len(before.Incomplete) > 0 {
-		return exit(exitIncomplete)
-	}
-	return nil
+	return env, nil
 }
 
 // runWait is how long the save after a command waits for others who save into the thread,
