@@ -33,13 +33,13 @@ func (c *Comparison) Artifacts(ctx context.Context) ([]ArtifactChange, error) {
 	if a == b {
 		return nil, nil
 	}
-	olds, err := c.artifacts(ctx, &c.old)
+	olds, err := readArtifacts(ctx, c.store.blobs, *c.old.rec)
 	if err != nil {
-		return nil, err
+		return nil, c.fails(err)
 	}
-	news, err := c.artifacts(ctx, &c.new)
+	news, err := readArtifacts(ctx, c.store.blobs, *c.new.rec)
 	if err != nil {
-		return nil, err
+		return nil, c.fails(err)
 	}
 	var list []ArtifactChange
 	for len(olds)+len(news) > 0 { // both are sorted by id
@@ -53,12 +53,6 @@ func (c *Comparison) Artifacts(ctx context.Context) ([]ArtifactChange, error) {
 		}
 	}
 	return list, nil
-}
-
-// artifacts returns what a checkpoint holds, by id.
-func (c *Comparison) artifacts(ctx context.Context, v *version) ([]index.Artifact, error) {
-	_, list, err := c.store.artifacts(ctx, v.name)
-	return list, err
 }
 
 // A ConversationChange says how the conversations of two checkpoints differ.
