@@ -218,6 +218,11 @@ func (f *failover) Stats(ctx context.Context) (snapshot.Stats, error) {
 	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Stats, error) { return h.Stats(ctx) })
 }
 
+// Usage implements [snapshot.Holder].
+func (f *failover) Usage(ctx context.Context) (snapshot.Usage, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Usage, error) { return h.Usage(ctx) })
+}
+
 // Mount implements [snapshot.Holder]. It is the daemon's own and not repeated.
 func (f *failover) Mount(ctx context.Context, req snapshot.MountRequest) error {
 	return f.current().Mount(ctx, req)

@@ -88,6 +88,13 @@ func (h *Holder) Stats(ctx context.Context) (snapshot.Stats, error) {
 	return st, err
 }
 
+// Usage implements [snapshot.Holder].
+func (h *Holder) Usage(ctx context.Context) (snapshot.Usage, error) {
+	var u snapshot.Usage
+	err := h.call(ctx, request{method: http.MethodGet, path: "/v1/usage"}, &u)
+	return u, err
+}
+
 // Mount implements [snapshot.Holder].
 func (h *Holder) Mount(ctx context.Context, req snapshot.MountRequest) error {
 	if !utf8.ValidString(req.Mountpoint) {

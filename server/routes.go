@@ -60,6 +60,7 @@ func (s *Server) routes(api huma.API) {
 	register(s, api, post("repair", "/v1/repair", "Moves damaged packs aside, after what can be read of them was copied", http.StatusOK), s.repair)
 	register(s, api, get("resolve", "/v1/resolve", "The checkpoint that a reference means: an id, THREAD@NAME or the beginning of an id"), s.resolve)
 	register(s, api, get("stats", "/v1/stats", "What the store holds and what the daemon did"), s.stats)
+	register(s, api, get("usage", "/v1/usage", "What takes the room in the store, and what deleting each thread would free"), s.usage)
 	register(s, api, post("check", "/v1/check", "Compares the index with itself", http.StatusOK), s.check)
 
 	register(s, api, post("distrust", "/v1/distrust", "Notes objects that were found damaged: the next save of the same content stores it anew", http.StatusNoContent), s.distrust)
@@ -223,6 +224,13 @@ func (s *Server) stats(ctx context.Context, _ *struct{}) (*statsOutput, error) {
 		st.Mounts = append(st.Mounts, m.Mounts()...)
 	}
 	return &statsOutput{Body: st}, nil
+}
+
+type usageOutput struct{ Body snapshot.Usage }
+
+func (s *Server) usage(ctx context.Context, _ *struct{}) (*usageOutput, error) {
+	u, err := s.store.Usage(ctx)
+	return &usageOutput{Body: u}, err
 }
 
 type checkOutput struct{ Body client.Findings }

@@ -58,6 +58,8 @@ type Holder interface {
 	Check(ctx context.Context) ([]string, error)
 	// Stats counts.
 	Stats(ctx context.Context) (Stats, error)
+	// Usage counts what takes the room (see [Store.Usage]).
+	Usage(ctx context.Context) (Usage, error)
 	// Mount serves the store at a mountpoint, Unmount ends that. Only a daemon
 	// can; without one they fail with [ErrUnsupported].
 	Mount(ctx context.Context, req MountRequest) error

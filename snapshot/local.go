@@ -39,6 +39,7 @@ type localHolder struct {
 	info storeInfo
 	// bootID is that of the options.
 	bootID string
+	limit  int64 // see [Options]
 	lock   *storeLock
 	index  index.Index
 	// objects are the store's bytes: packs, or in a store that lives in memory
@@ -88,7 +89,7 @@ func openLocal(ctx context.Context, dir string, opt Options) (h *localHolder, er
 		return nil, err
 	}
 	h = newHolder(log)
-	h.dir, h.fsys, h.info, h.bootID, h.lock = dir, fsys, info, opt.bootID, lock
+	h.dir, h.fsys, h.info, h.bootID, h.limit, h.lock = dir, fsys, info, opt.bootID, opt.Limit, lock
 	h.packs = local.New(dir, readOnly{h}, local.Options{Places: placesCache, Damaged: h.found, FS: fsys})
 	h.objects = h.packs
 	full := local.CheckSpace(dir)
@@ -242,6 +243,9 @@ func (h *localHolder) giveAway() error {
 
 // Locate implements [Holder].
 func (h *localHolder) Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error) {
+	if h.packs == nil {
+		return h.memory.Locate(keys), nil
+	}
 	return h.index.Locate(ctx, keys)
 }
 

@@ -39,18 +39,16 @@ func (h *localHolder) gcMemory(ctx context.Context, req GCRequest) (GCResult, er
 	}
 	res := GCResult{Waiting: len(h.live)}
 	var dead []cas.Key
-	for _, key := range h.memory.Keys() {
-		if _, ok := m.reached[key]; !ok {
-			dead = append(dead, key)
+	for _, o := range h.memory.Objects() {
+		if _, ok := m.reached[o.Key]; !ok {
+			dead = append(dead, o.Key)
+			res.Bytes += int64(o.Location.Plain)
 		}
 	}
 	res.Objects = len(dead)
-	_, before := h.memory.Size()
 	if !req.DryRun && res.Waiting == 0 {
 		h.memory.Delete(dead...)
+		res.Freed = res.Bytes
 	}
-	_, after := h.memory.Size()
-	res.Freed = before - after
-	res.Bytes = res.Freed
 	return res, nil
 }

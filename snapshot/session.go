@@ -41,6 +41,9 @@ func (h *localHolder) Begin(ctx context.Context, req BeginRequest) (Session, err
 	if err := h.early(ctx, req); err != nil {
 		return nil, err
 	}
+	if err := h.checkLimit(0); err != nil {
+		return nil, err
+	}
 	s := &localSession{h: h, req: req, packSizes: map[cas.PackID]int64{}}
 	h.mu.Lock()
 	if other := h.saving[req.Thread]; other != nil && !req.Beside && other.req.Lease == req.Lease {

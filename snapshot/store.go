@@ -37,6 +37,10 @@ type Options struct {
 	// holds the store, when leases expire; nil: [time.Now]. What is newer than what never
 	// depends on it.
 	Now func() time.Time
+	// Limit is what packs and journal may take together, in bytes, if this process holds
+	// the store; 0: as much as there is. The smaller of 64 MiB and a tenth of it is for
+	// deletions and collections only.
+	Limit int64
 
 	fsys    disk.FS     // nil: the operating system's
 	bootID  string      // of the running boot; empty: the kernel's

@@ -53,6 +53,15 @@ func Create(fsys disk.FS, dir string) error {
 	return nil
 }
 
+// UnfinishedSize is how long a pack in tmp/ is, in bytes.
+func UnfinishedSize(dir string, id cas.PackID) (int64, error) {
+	info, err := os.Stat(tmpPath(dir, id))
+	if err != nil {
+		return 0, fmt.Errorf("pack %s: %w", id, err)
+	}
+	return info.Size(), nil
+}
+
 // Adopt moves a closed pack from tmp/ into packs/ for good and returns what it
 // holds. Its bytes must be durable already; its name is when Adopt returns.
 func (s *Store) Adopt(id cas.PackID) ([]cas.Located, error) {

@@ -25,14 +25,15 @@ func newStore(t *testing.T) *Store {
 func verify(t *testing.T, s *Store) {
 	t.Helper()
 	var sum int64
-	keys := s.Keys()
-	for _, k := range keys {
-		data, err := s.Read(context.Background(), k, nil)
+	all := s.Objects()
+	for _, o := range all {
+		data, err := s.Read(context.Background(), o.Key, nil)
 		require.NoError(t, err)
+		require.EqualValues(t, len(data), o.Location.Plain)
 		sum += int64(len(data))
 	}
 	objects, bytes := s.Size()
-	require.Equal(t, len(keys), objects)
+	require.Equal(t, len(all), objects)
 	require.Equal(t, sum, bytes)
 }
 
@@ -84,17 +85,23 @@ func TestRefusedPutTakesNothing(t *testing.T) {
 	require.NoError(t, w.Close())
 }
 
+// located is what the store says of an object.
+func located(o cas.Object) cas.Located {
+	n := uint32(len(o.Data))
+	return cas.Located{Key: o.Key, Location: cas.Location{Kind: o.Kind, Stored: n, Plain: n}}
+}
+
 func TestDelete(t *testing.T) {
 	s := newStore(t)
 	a := cas.NewObject(cas.Files, cas.Data, []byte("a"))
 	b := cas.NewObject(cas.Trees, cas.List, []byte("bb"))
 	castest.Put(t, s, a, b)
 	s.Delete(a.Key, a.Key, cas.Key{NS: cas.Files, Hash: b.Key.Hash})
-	require.Equal(t, []cas.Key{b.Key}, s.Keys())
+	require.Equal(t, []cas.Located{located(b)}, s.Objects())
 	_, err := s.Read(t.Context(), a.Key, nil)
 	require.ErrorIs(t, err, cas.ErrNotFound)
 	require.EqualValues(t, 1, castest.Put(t, s, a, b).Objects, "what was deleted is new again")
-	s.Delete(s.Keys()...)
+	s.Delete(b.Key, a.Key)
 	objects, bytes := s.Size()
 	require.Zero(t, objects)
 	require.Zero(t, bytes)
@@ -116,8 +123,8 @@ func TestContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, w.Put(ctx, o), context.Canceled)
 	require.ErrorIs(t, w.Flush(ctx), context.Canceled)
-	require.Empty(t, s.Keys())
+	require.Empty(t, s.Objects())
 	require.NoError(t, w.Flush(t.Context()), "the batch is still there")
-	require.Equal(t, []cas.Key{o.Key}, s.Keys())
+	require.Equal(t, []cas.Located{located(o)}, s.Objects())
 	require.NoError(t, w.Close())
 }

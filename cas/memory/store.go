@@ -8,8 +8,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/snapfs/snapfs/cas"
@@ -73,11 +71,32 @@ func (s *Store) NewWriter(ctx context.Context) (cas.Writer, error) {
 	return &writer{store: s, pending: map[cas.Key]object{}}, nil
 }
 
-// Keys returns the names of all objects, in no order that means anything.
-func (s *Store) Keys() []cas.Key {
+// Objects returns all objects, in no order that means anything. Their places tell
+// nothing but kind and length.
+func (s *Store) Objects() []cas.Located {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return slices.Collect(maps.Keys(s.objects))
+	all := make([]cas.Located, 0, len(s.objects))
+	for key, o := range s.objects {
+		all = append(all, cas.Located{Key: key, Location: o.location()})
+	}
+	return all
+}
+
+// Locate tells the places of objects as [Store.Objects] does; the zero Location is nowhere.
+func (s *Store) Locate(keys []cas.Key) []cas.Location {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]cas.Location, len(keys))
+	for i, key := range keys {
+		all[i] = s.objects[key].location()
+	}
+	return all
+}
+
+func (o object) location() cas.Location {
+	n := uint32(len(o.data))
+	return cas.Location{Kind: o.kind, Stored: n, Plain: n}
 }
 
 // Size returns the number of objects and the sum of their lengths in bytes.

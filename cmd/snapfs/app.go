@@ -60,7 +60,7 @@ func newApp() *cli.App {
 			cli.HelpFlag,
 		},
 		Commands: commands(program,
-			initCommand, saveCommand, runCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand,
+			initCommand, saveCommand, runCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand, duCommand,
 			diffCommand, statusCommand, historyCommand, forkCommand, renameCommand, deleteCommand, gcCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand, leaseCommand,
 			policyCommand, statsCommand, configCommand, versionCommand, helpCommand,
 		),
@@ -174,7 +174,11 @@ func openStore(c *cli.Context, create bool) (*snapshot.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := client.Open(c.Context, dir, snapshot.Options{Create: create, Verb: verbName(c), Logger: log}, func(held *snapshot.LockedError) {
+	limit, err := parseBytes(setIn(c, storeLimit))
+	if err != nil {
+		return nil, err
+	}
+	store, err := client.Open(c.Context, dir, snapshot.Options{Create: create, Verb: verbName(c), Logger: log, Limit: limit}, func(held *snapshot.LockedError) {
 		fmt.Fprintf(stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
 	})
 	return store, storeHint(err)

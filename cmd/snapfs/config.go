@@ -47,6 +47,7 @@ type configLog struct {
 type configLimits struct {
 	MaxFileSize *string `yaml:"maxFileSize"`
 	MaxSize     *string `yaml:"maxSize"`
+	Store       *string `yaml:"store"`
 }
 
 type configMount struct {
@@ -58,7 +59,7 @@ type configMount struct {
 // in this order.
 type setting struct {
 	key      string // in files
-	flag     string
+	flag     string // empty: only files have it
 	env      string // empty: no variable stands for it
 	fallback string
 	path     bool // in a file: relative to that file's directory
@@ -76,10 +77,14 @@ var settings = []setting{
 	{key: "compression", flag: "compression", env: "SNAPFS_COMPRESSION", fallback: "auto", check: checkCompression, file: func(f *configFile) *string { return f.Compression }},
 	{key: "limits.maxFileSize", flag: "max-file-size", check: checkBytes, file: func(f *configFile) *string { return f.Limits.MaxFileSize }},
 	{key: "limits.maxSize", flag: "max-size", check: checkBytes, file: func(f *configFile) *string { return f.Limits.MaxSize }},
+	{key: storeLimit, check: checkBytes, file: func(f *configFile) *string { return f.Limits.Store }},
 	{key: "secrets", flag: "secrets", fallback: "warn", check: checkSecrets, file: func(f *configFile) *string { return f.Secrets }},
 	{key: "mount.allowOther", flag: allowOtherFlag, fallback: "false", file: func(f *configFile) *string { return boolText(f.Mount.AllowOther) }},
 	{key: "mount.xattrs", flag: xattrsFlag, fallback: "false", file: func(f *configFile) *string { return boolText(f.Mount.XAttrs) }},
 }
+
+// storeLimit is the setting of what the store may take.
+const storeLimit = "limits.store"
 
 func boolText(b *bool) *string {
 	if b == nil {
@@ -209,6 +214,12 @@ const configRead = "configuration read"
 func given(c *cli.Context, flag string) bool {
 	all, _ := c.App.Metadata[flagsGiven].(map[string]bool)
 	return all[flag]
+}
+
+// setIn tells what files say of a setting that no flag has; "": nothing.
+func setIn(c *cli.Context, key string) string {
+	found, _ := c.App.Metadata[configRead].(config)
+	return found[key].Value
 }
 
 // value tells what a setting is, and why.
