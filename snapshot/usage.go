@@ -66,22 +66,22 @@ func (s *Store) Usage(ctx context.Context) (Usage, error) { return s.holder.Usag
 func (h *localHolder) Usage(ctx context.Context) (Usage, error) {
 	a := newAccountant(h, progress.From(ctx))
 	if err := a.all(ctx); err != nil {
-		return Usage{}, fmt.Errorf("usage: %w", err)
+		return Usage{}, fmt.Errorf("stats: %w", err)
 	}
 	if err := a.count(ctx); err != nil {
-		return Usage{}, fmt.Errorf("usage: %w", err)
+		return Usage{}, fmt.Errorf("stats: %w", err)
 	}
 	u := a.usage
 	u.Limit = h.limit
 	var err error
 	if u.LimitedBytes, err = h.limitedBytes(); err != nil {
-		return Usage{}, fmt.Errorf("usage: %w", err)
+		return Usage{}, fmt.Errorf("stats: %w", err)
 	}
 	packs := u.LimitedBytes
 	if h.packs != nil {
 		var n int
 		if n, packs, err = local.Size(h.dir); err != nil {
-			return Usage{}, fmt.Errorf("usage: %w", err)
+			return Usage{}, fmt.Errorf("stats: %w", err)
 		}
 		packs -= int64(n) * local.WholeSize(0)
 	}
