@@ -286,7 +286,12 @@ func (s *sweeper) noRoom() error {
 		s.h.log.Warn("gc: no room to rewrite all packs: run it again when there is more", "packs", len(s.later))
 		return nil
 	}
-	return fmt.Errorf("no room to rewrite %d packs: %w", len(s.later), cas.ErrNoSpace)
+	least := int64(local.PackRoom)
+	for _, w := range s.later {
+		least = min(least, recordBytes(w.live))
+	}
+	err := fmt.Errorf("no room to rewrite %d packs: %w", len(s.later), cas.ErrNoSpace)
+	return WithHint(err, "what is alive in one of them is copied before the pack goes: make room for %d bytes more", least)
 }
 
 func recordBytes(objects []cas.Located) (n int64) {
