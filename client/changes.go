@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/snapfs/snapfs/cas"
@@ -41,11 +42,38 @@ func pathCheckpoint(id string) error {
 }
 
 // Delete implements [snapshot.Holder].
-func (h *Holder) Delete(ctx context.Context, id string) error {
+func (h *Holder) Delete(ctx context.Context, id string, opt snapshot.DeleteOptions) (bool, error) {
 	if err := pathCheckpoint(id); err != nil {
-		return err
+		return false, err
 	}
-	return h.drop(ctx, "v1", "checkpoints", id)
+	return h.deletion(ctx, opt, "v1", "checkpoints", id)
+}
+
+// deletion asks for one: the reply says whether it is done.
+func (h *Holder) deletion(ctx context.Context, opt snapshot.DeleteOptions, segments ...string) (bool, error) {
+	r := request{method: http.MethodDelete, path: pathOf(segments...), status: http.StatusNoContent}
+	if opt.NoWait {
+		r.query, r.other = url.Values{"noWait": {"true"}}, http.StatusAccepted
+	}
+	resp, err := h.send(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	return resp.StatusCode == http.StatusNoContent, resp.Body.Close()
+}
+
+// Forget implements [snapshot.Holder].
+func (h *Holder) Forget(ctx context.Context, req snapshot.ForgetSome) (snapshot.Forgotten, error) {
+	var res snapshot.Forgotten
+	if err := pathID(req.Thread); err != nil {
+		return res, err
+	}
+	body, err := json.Marshal(req)
+	if err != nil {
+		return res, err
+	}
+	err = h.call(ctx, request{method: http.MethodPost, path: "/v1/forget", body: body}, &res)
+	return res, err
 }
 
 func (h *Holder) drop(ctx context.Context, segments ...string) error {
@@ -53,11 +81,11 @@ func (h *Holder) drop(ctx context.Context, segments ...string) error {
 }
 
 // DeleteThread implements [snapshot.Holder].
-func (h *Holder) DeleteThread(ctx context.Context, id string) error {
+func (h *Holder) DeleteThread(ctx context.Context, id string, opt snapshot.DeleteOptions) (bool, error) {
 	if err := pathID(id); err != nil {
-		return err
+		return false, err
 	}
-	return h.drop(ctx, "v1", "threads", id)
+	return h.deletion(ctx, opt, "v1", "threads", id)
 }
 
 // Artifacts implements [snapshot.Holder].

@@ -128,6 +128,7 @@ type request struct {
 	body   []byte // nil: none
 	media  string // of the body; empty: JSON
 	status int    // of success; 0: 200
+	other  int    // another status of success; 0: none
 }
 
 // pathOf joins the segments of a path, each of them percent-encoded once: also a
@@ -170,7 +171,7 @@ func (h *Holder) send(ctx context.Context, r request) (*http.Response, error) {
 	if want == 0 {
 		want = http.StatusOK
 	}
-	if resp.StatusCode != want {
+	if resp.StatusCode != want && (r.other == 0 || resp.StatusCode != r.other) {
 		defer resp.Body.Close()
 		return nil, replyError(resp)
 	}

@@ -80,6 +80,7 @@ func Sentinels() []Sentinel {
 		{index.ErrCheckpointNotFound, "CHECKPOINT_NOT_FOUND"},
 		{index.ErrArtifactNotFound, "ARTIFACT_NOT_FOUND"},
 		{index.ErrNoWriter, "NO_WRITER"},
+		{index.ErrDeleting, "DELETING"},
 		{snapshot.ErrNoConversation, "NO_CONVERSATION"},
 		{tree.ErrNotFound, "ENTRY_NOT_FOUND"},
 		{cas.ErrNoSpace, "NO_SPACE"},

@@ -147,13 +147,19 @@ func (f *failover) Rename(ctx context.Context, id, name string) (snapshot.Checkp
 }
 
 // Delete implements [snapshot.Holder].
-func (f *failover) Delete(ctx context.Context, id string) error {
-	return again(ctx, f, func(h snapshot.Holder) error { return h.Delete(ctx, id) })
+func (f *failover) Delete(ctx context.Context, id string, opt snapshot.DeleteOptions) (bool, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (bool, error) { return h.Delete(ctx, id, opt) })
 }
 
 // DeleteThread implements [snapshot.Holder].
-func (f *failover) DeleteThread(ctx context.Context, id string) error {
-	return again(ctx, f, func(h snapshot.Holder) error { return h.DeleteThread(ctx, id) })
+func (f *failover) DeleteThread(ctx context.Context, id string, opt snapshot.DeleteOptions) (bool, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (bool, error) { return h.DeleteThread(ctx, id, opt) })
+}
+
+// Forget implements [snapshot.Holder]. Asked again it does not name what was deleted the
+// first time.
+func (f *failover) Forget(ctx context.Context, req snapshot.ForgetSome) (snapshot.Forgotten, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Forgotten, error) { return h.Forget(ctx, req) })
 }
 
 // Artifacts implements [snapshot.Holder].

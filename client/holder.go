@@ -71,6 +71,9 @@ func pageQuery(p snapshot.Page) url.Values {
 	if p.Before != "" {
 		q.Set("before", p.Before)
 	}
+	if p.Deleting {
+		q.Set("deleting", "true")
+	}
 	return q
 }
 

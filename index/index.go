@@ -30,6 +30,9 @@ var (
 	ErrDuplicateName = errors.New("checkpoint name is taken")
 	// ErrArtifactNotFound: the thread has no such artifact.
 	ErrArtifactNotFound = errors.New("artifact not found")
+	// ErrDeleting: it is being deleted, and cannot be changed or made again before that
+	// is over.
+	ErrDeleting = errors.New("it is being deleted")
 	// ErrInvalid: an id, a name or a record that the rules do not allow.
 	ErrInvalid = errors.New("invalid")
 	// ErrCorrupt: the index or its journal is damaged.
@@ -53,7 +56,23 @@ type Status string
 const (
 	Ready Status = "ready"
 	Error Status = "error"
+	// Deleting: its deletion, or that of its thread, is decided and not done yet. Only a
+	// [Page] that asks for it shows it, and Checkpoint by its id. It has no name.
+	Deleting Status = "deleting"
+	// DeleteFailed: the same, and the last try to end it failed. No index knows that;
+	// whoever tried does.
+	DeleteFailed Status = "delete_failed"
 )
+
+// A Deletion is one that is decided and not done yet.
+type Deletion struct {
+	Org        string
+	Thread     string
+	Checkpoint string // empty: the whole thread
+}
+
+// MaxForget is how many checkpoints one change may delete.
+const MaxForget = 64
 
 // A Checkpoint is one immutable version of a thread together with its state.
 type Checkpoint struct {
@@ -110,6 +129,9 @@ type Page struct {
 	// ErrThreadNotFound or ErrCheckpointNotFound. A thread that was written to
 	// between two pages moves to the front, so its page starts there again.
 	Before string
+	// Deleting: also what is being deleted, also of a thread that is. Of threads it
+	// means nothing.
+	Deleting bool
 }
 
 // An Index may be used concurrently. What a method returned without an error
@@ -138,24 +160,44 @@ type Index interface {
 	// Publish makes one record the newest checkpoint and the head of its
 	// thread, creating the thread if need be: all of it or nothing. It fails
 	// with ErrWriterConflict or ErrWriterLost, ErrDuplicateID, ErrStaleHead,
-	// ErrDuplicateName (looked for in this order) or ErrInvalid (a record that does not decode, or whose parent
+	// ErrDuplicateName (looked for in this order; ErrDeleting comes before the second) or ErrInvalid (a record that does not decode, or whose parent
 	// contradicts the request), with cas.ErrNotFound if the record is nowhere,
 	// and with ErrCommitted.
 	Publish(ctx context.Context, p Publish) (Checkpoint, error)
 
 	// Rename gives a checkpoint a name, or with "" takes it away. It fails with
-	// ErrCheckpointNotFound, ErrDuplicateName, ErrInvalid and ErrCommitted.
+	// ErrCheckpointNotFound, ErrDeleting, ErrDuplicateName, ErrInvalid and ErrCommitted.
 	Rename(ctx context.Context, org, id, name string) (Checkpoint, error)
-	// Delete removes a checkpoint and its name. If it was its thread's head, the
-	// newest ready one left becomes it; a thread without checkpoints stays. It
+	// BeginDelete decides that a checkpoint is deleted. From then on it is
+	// [Deleting], its name is free, and the newest ready one left is the head; Delete ends
+	// it. Of one that is being deleted already nothing changes. It fails with
+	// ErrCheckpointNotFound and ErrCommitted.
+	BeginDelete(ctx context.Context, org, id string) (Checkpoint, error)
+	// BeginDeleteThread decides the same of a thread with all that it has, and ends its
+	// lease; DeleteThread ends it. For everything but a deletion there is no such thread
+	// any more; the error then is ErrDeleting, too. It fails with ErrThreadNotFound and
+	// ErrCommitted.
+	BeginDeleteThread(ctx context.Context, org, id string) error
+	// BeginForget is BeginDelete, in one step, of those of at most [MaxForget] checkpoints
+	// of a thread that are ready, have no name and are not its head. It returns these. It
+	// fails with ErrThreadNotFound, ErrInvalid and ErrCommitted.
+	BeginForget(ctx context.Context, org, thread string, ids []string) ([]string, error)
+	// Deletions lists what is being deleted, threads first. It costs nothing when there is
+	// none.
+	Deletions(ctx context.Context) ([]Deletion, error)
+	// EndDelete removes, in one step, those of at most [MaxForget] checkpoints whose
+	// deletion was decided. It fails with ErrInvalid and ErrCommitted.
+	EndDelete(ctx context.Context, org string, ids []string) error
+	// Delete removes a checkpoint and its name, decided or not. If it was its thread's
+	// head, the newest ready one left becomes it; a thread without checkpoints stays. It
 	// returns what was removed and the thread as it is then, and fails with
 	// ErrCheckpointNotFound and ErrCommitted.
 	Delete(ctx context.Context, org, id string) (Checkpoint, Thread, error)
-	// DeleteThread removes a thread with its checkpoints and artifacts, and ends its
-	// lease. It fails with ErrThreadNotFound and ErrCommitted.
+	// DeleteThread removes a thread with its checkpoints and artifacts, decided or not, and
+	// ends its lease. It fails with ErrThreadNotFound and ErrCommitted.
 	DeleteThread(ctx context.Context, org, id string) error
 	// AddArtifact gives a thread an artifact, creating the thread if need be. It
-	// fails with ErrDuplicateID, ErrInvalid and ErrCommitted.
+	// fails with ErrDuplicateID, ErrDeleting, ErrInvalid and ErrCommitted.
 	AddArtifact(ctx context.Context, org, thread string, a Artifact) error
 	// RemoveArtifact takes an artifact away from a thread; checkpoints keep it.
 	// It fails with ErrThreadNotFound, ErrArtifactNotFound and ErrCommitted.
@@ -165,8 +207,8 @@ type Index interface {
 	Artifacts(ctx context.Context, org, thread string) ([]Artifact, error)
 
 	// AcquireLease makes a lease, unless the caller's token has it already: then that
-	// one is returned as it is. It fails with ErrWriterConflict, ErrInvalid and
-	// ErrCommitted.
+	// one is returned as it is. It fails with ErrWriterConflict, ErrDeleting, ErrInvalid
+	// and ErrCommitted.
 	AcquireLease(ctx context.Context, a AcquireLease) (Lease, error)
 	// RenewLease gives a lease its whole time again. It fails with ErrWriterLost.
 	RenewLease(ctx context.Context, org, thread, token string) (Lease, error)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/snapfs/snapfs/client"
 	"github.com/snapfs/snapfs/snapshot"
@@ -20,14 +21,40 @@ func (s *Server) rename(ctx context.Context, in *renameInput) (*checkpointOutput
 	return &checkpointOutput{Body: cp}, err
 }
 
-func (s *Server) deleteCheckpoint(ctx context.Context, in *struct {
-	ID string `path:"id" doc:"the checkpoint's id, percent-encoded once"`
-}) (*struct{}, error) {
-	return nil, s.store.Holder().Delete(context.WithoutCancel(ctx), in.ID)
+// noWait is for deletions.
+type noWait struct {
+	NoWait bool `query:"noWait" doc:"reply 202 once it is decided, if it is not done by then"`
 }
 
-func (s *Server) deleteThread(ctx context.Context, in *threadInput) (*struct{}, error) {
-	return nil, s.store.DeleteThread(context.WithoutCancel(ctx), in.Thread)
+// deletedOutput says whether a deletion is done.
+type deletedOutput struct{ Status int }
+
+func deleted(done bool, err error) (*deletedOutput, error) {
+	if done {
+		return &deletedOutput{Status: http.StatusNoContent}, err
+	}
+	return &deletedOutput{Status: http.StatusAccepted}, err
+}
+
+func (s *Server) deleteCheckpoint(ctx context.Context, in *struct {
+	ID string `path:"id" doc:"the checkpoint's id, percent-encoded once"`
+	noWait
+}) (*deletedOutput, error) {
+	return deleted(s.store.Holder().Delete(context.WithoutCancel(ctx), in.ID, snapshot.DeleteOptions{NoWait: in.NoWait}))
+}
+
+func (s *Server) deleteThread(ctx context.Context, in *struct {
+	threadInput
+	noWait
+}) (*deletedOutput, error) {
+	return deleted(s.store.Holder().DeleteThread(context.WithoutCancel(ctx), in.Thread, snapshot.DeleteOptions{NoWait: in.NoWait}))
+}
+
+type forgetOutput struct{ Body snapshot.Forgotten }
+
+func (s *Server) forget(ctx context.Context, in *struct{ Body snapshot.ForgetSome }) (*forgetOutput, error) {
+	res, err := s.store.Holder().Forget(context.WithoutCancel(ctx), in.Body)
+	return &forgetOutput{Body: res}, err
 }
 
 type artifactsOutput struct{ Body client.Artifacts }

@@ -22,6 +22,8 @@ const (
 	maxJSON   = 64 << 10
 	maxLocate = client.MaxKeys*client.KeySize + 1
 	maxHave   = client.MaxKeys*client.HashSize + 1
+	// maxForget has room for as many ids as one change deletes, each byte escaped.
+	maxForget = (index.MaxForget + 1) * 6 * index.MaxID
 	// maxPublish has room for as many artifacts as an entry of the journal takes.
 	maxPublish = 8 << 20
 )
@@ -48,6 +50,9 @@ func (s *Server) routes(api huma.API) {
 	register(s, api, rename, s.rename)
 	register(s, api, drop("delete-checkpoint", "/v1/checkpoints/{id}", "Deletes a checkpoint; its thread's head moves to the newest one left"), s.deleteCheckpoint)
 	register(s, api, drop("delete-thread", "/v1/threads/{thread}", "Deletes a thread with all of its checkpoints and artifacts"), s.deleteThread)
+	forget := post("forget", "/v1/forget", "Deletes checkpoints of a thread, unless they have a name or are its head", http.StatusOK)
+	forget.MaxBodyBytes = maxForget
+	register(s, api, forget, s.forget)
 	register(s, api, get("list-artifacts", "/v1/threads/{thread}/artifacts", "The artifacts that a thread has now, by id"), s.artifacts)
 	register(s, api, drop("remove-artifact", "/v1/threads/{thread}/artifacts/{artifact}", "Takes an artifact away from a thread; checkpoints keep it"), s.removeArtifact)
 	register(s, api, post("acquire-lease", "/v1/threads/{thread}/lease", "Makes who asks the single writer of a thread", http.StatusCreated), s.acquireLease)
@@ -181,12 +186,14 @@ type checkpointsInput struct {
 	Thread string `path:"thread" doc:"the thread's id, percent-encoded once"`
 	Limit  int    `query:"limit" minimum:"0" doc:"at most so many; 0: all"`
 	Before string `query:"before" doc:"only what comes after this id in the listing"`
+	// Deleting is for those who look how far a deletion is.
+	Deleting bool `query:"deleting" doc:"also what is being deleted, alone or with its thread"`
 }
 
 type checkpointsOutput struct{ Body client.Checkpoints }
 
 func (s *Server) checkpoints(ctx context.Context, in *checkpointsInput) (*checkpointsOutput, error) {
-	list, err := s.store.Checkpoints(ctx, in.Thread, snapshot.Page{Limit: in.Limit, Before: in.Before})
+	list, err := s.store.Checkpoints(ctx, in.Thread, snapshot.Page{Limit: in.Limit, Before: in.Before, Deleting: in.Deleting})
 	return &checkpointsOutput{Body: client.Checkpoints{Checkpoints: list}}, err
 }
 
@@ -197,7 +204,7 @@ type checkpointOutput struct{ Body snapshot.Checkpoint }
 func (s *Server) checkpoint(ctx context.Context, in *struct {
 	ID string `path:"id" doc:"the checkpoint's id, percent-encoded once"`
 }) (*checkpointOutput, error) {
-	cp, err := s.store.Resolve(ctx, in.ID)
+	cp, err := s.store.Holder().Resolve(ctx, in.ID)
 	if err == nil && cp.ID != in.ID || errors.Is(err, snapshot.ErrAmbiguous) {
 		err = fmt.Errorf("checkpoint %q: %w", in.ID, index.ErrCheckpointNotFound)
 	}
@@ -207,7 +214,7 @@ func (s *Server) checkpoint(ctx context.Context, in *struct {
 func (s *Server) resolve(ctx context.Context, in *struct {
 	Ref string `query:"ref" required:"true" doc:"the reference"`
 }) (*checkpointOutput, error) {
-	cp, err := s.store.Resolve(ctx, in.Ref)
+	cp, err := s.store.Holder().Resolve(ctx, in.Ref)
 	return &checkpointOutput{Body: cp}, err
 }
 

@@ -21,22 +21,6 @@ func (s *Store) Rename(ctx context.Context, ref, name string) (Checkpoint, error
 	return s.holder.Rename(ctx, cp.ID, name)
 }
 
-// Delete removes a checkpoint and returns it as it was. Its thread's head moves
-// to the newest one left; a thread without checkpoints stays. [Store.GC] frees
-// the space.
-func (s *Store) Delete(ctx context.Context, ref string) (Checkpoint, error) {
-	cp, err := s.Resolve(ctx, ref)
-	if err != nil {
-		return Checkpoint{}, err
-	}
-	return cp, s.holder.Delete(ctx, cp.ID)
-}
-
-// DeleteThread removes a thread with all of its checkpoints and artifacts.
-func (s *Store) DeleteThread(ctx context.Context, id string) error {
-	return s.holder.DeleteThread(ctx, id)
-}
-
 // GC frees what nothing refers to.
 func (s *Store) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 	return s.holder.GC(ctx, req)
@@ -58,25 +42,6 @@ func (h *localHolder) Rename(ctx context.Context, id, name string) (Checkpoint, 
 	}
 	h.notify(Event{Kind: Renamed, Thread: cp.Thread, Checkpoint: id, Name: name, OldName: before.Name})
 	return newCheckpoint(cp), nil
-}
-
-// Delete implements [Holder].
-func (h *localHolder) Delete(ctx context.Context, id string) error {
-	cp, _, err := h.index.Delete(ctx, defaultOrg, id)
-	if err != nil {
-		return err
-	}
-	h.notify(Event{Kind: Deleted, Thread: cp.Thread, Checkpoint: id, OldName: cp.Name})
-	return nil
-}
-
-// DeleteThread implements [Holder].
-func (h *localHolder) DeleteThread(ctx context.Context, id string) error {
-	if err := h.index.DeleteThread(ctx, defaultOrg, id); err != nil {
-		return err
-	}
-	h.notify(Event{Kind: ThreadDeleted, Thread: id})
-	return nil
 }
 
 // Artifacts implements [Holder].

@@ -171,7 +171,11 @@ func newThread(t index.Thread) Thread {
 
 // Show returns a checkpoint with its policy, its omissions, and where secrets were.
 func (s *Store) Show(ctx context.Context, ref string) (Checkpoint, error) {
-	cp, rec, err := s.record(ctx, ref)
+	cp, err := s.holder.Resolve(ctx, ref)
+	if err != nil || cp.Deleting() { // what it holds may be gone
+		return cp, err
+	}
+	rec, err := s.Record(ctx, cp)
 	if err != nil {
 		return Checkpoint{}, err
 	}

@@ -69,7 +69,7 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 		err := fmt.Errorf("gc: nothing is freed while the index is wrong: %s: %w", problems[0], index.ErrCorrupt)
 		return GCResult{}, WithHint(err, "snapfs repair --reindex makes it anew")
 	}
-	purge, err := h.newPurge(req)
+	purge, err := h.newPurge(ctx, req)
 	if err != nil {
 		return GCResult{}, fmt.Errorf("gc: %w", err)
 	}

@@ -30,10 +30,13 @@ type Holder interface {
 	// Rename gives the checkpoint with exactly this id a name; "" takes it away.
 	Rename(ctx context.Context, id, name string) (Checkpoint, error)
 	// Delete removes the checkpoint with exactly this id. Its thread's head moves
-	// to the newest one left.
-	Delete(ctx context.Context, id string) error
+	// to the newest one left. It reports whether that is done: see [DeleteOptions].
+	Delete(ctx context.Context, id string, opt DeleteOptions) (done bool, err error)
 	// DeleteThread removes a thread with all its checkpoints and artifacts.
-	DeleteThread(ctx context.Context, id string) error
+	DeleteThread(ctx context.Context, id string, opt DeleteOptions) (done bool, err error)
+	// Forget deletes some checkpoints of a thread, unless they have got a name or are the
+	// head by then.
+	Forget(ctx context.Context, req ForgetSome) (Forgotten, error)
 	// Artifacts lists what a thread has now, by id.
 	Artifacts(ctx context.Context, thread string) ([]Artifact, error)
 	// RemoveArtifact takes one away from a thread; checkpoints keep theirs.
@@ -72,6 +75,8 @@ type Holder interface {
 type Page struct {
 	Limit  int    // at most so many; 0: all
 	Before string // only what comes after this id in the listing; empty: from the start
+	// Deleting: also checkpoints that are being deleted, alone or with their thread.
+	Deleting bool
 }
 
 // BeginRequest starts a save. ID, Name, Parent and Lease are looked at early, so that a

@@ -60,7 +60,11 @@ type localHolder struct {
 	saving      map[string]*localSession // those that publish, by thread
 	subscribers map[int]func(context.Context, Event)
 	nextSub     int
+	deletions   deletions
 	closed      bool
+
+	ending     sync.WaitGroup // deletions that go on
+	stopResume context.CancelFunc
 
 	steps func(step string) error // of tests: see at
 }
@@ -123,6 +127,15 @@ func openLocal(ctx context.Context, dir string, opt Options) (h *localHolder, er
 	}
 	h.loadDistrust()
 	h.index = opened
+	switch {
+	case opt.reindex != nil: // it has more to do first
+	case opt.Background:
+		var resuming context.Context
+		resuming, h.stopResume = context.WithCancel(context.WithoutCancel(ctx))
+		h.ending.Go(func() { h.resumeDeletions(resuming) })
+	default:
+		h.resumeDeletions(ctx)
+	}
 	return h, nil
 }
 
@@ -163,7 +176,7 @@ func (h *localHolder) openIndex(ctx context.Context, opt Options, inMemory bool)
 }
 
 func newHolder(log *slog.Logger) *localHolder {
-	return &localHolder{log: log, live: map[*localSession]struct{}{}, saving: map[string]*localSession{}, subscribers: map[int]func(context.Context, Event){}}
+	return &localHolder{log: log, stopResume: func() {}, deletions: newDeletions(), live: map[*localSession]struct{}{}, saving: map[string]*localSession{}, subscribers: map[int]func(context.Context, Event){}}
 }
 
 // checkSpace looks for room before something is written.
@@ -208,6 +221,8 @@ func (h *localHolder) Close() error {
 	}
 	h.closed = true
 	h.mu.Unlock()
+	h.stopResume()
+	h.ending.Wait()
 	err := h.index.Close()
 	if h.dir == "" {
 		return err
@@ -265,7 +280,7 @@ func (h *localHolder) Threads(ctx context.Context, p Page) ([]Thread, error) {
 
 // Checkpoints implements [Holder].
 func (h *localHolder) Checkpoints(ctx context.Context, thread string, p Page) ([]Checkpoint, error) {
-	return collect(h.index.Checkpoints(ctx, defaultOrg, thread, index.Page(p)), newCheckpoint)
+	return collect(h.index.Checkpoints(ctx, defaultOrg, thread, index.Page(p)), h.doc)
 }
 
 // collect gathers a listing in the users' form. It is never nil.

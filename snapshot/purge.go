@@ -72,7 +72,7 @@ type renewer interface {
 }
 
 // newPurge looks whether a collection is to purge; nil: it is not.
-func (h *localHolder) newPurge(req GCRequest) (*purge, error) {
+func (h *localHolder) newPurge(ctx context.Context, req GCRequest) (*purge, error) {
 	if req.DryRun {
 		return nil, nil
 	}
@@ -86,6 +86,16 @@ func (h *localHolder) newPurge(req GCRequest) (*purge, error) {
 		return nil, err
 	}
 	p := &purge{h: h, requests: requests}
+	// The texts of what is deleted stay until it is removed.
+	h.resumeDeletions(ctx)
+	pending, err := h.index.Deletions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range pending {
+		left := deletion{d.Thread, d.Checkpoint}
+		p.keep("%s is being deleted: %s ends that", left, left.again())
+	}
 	if ix, ok := h.index.(renewer); ok {
 		p.upTo = ix.Last()
 	}

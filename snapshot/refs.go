@@ -20,18 +20,31 @@ const minPrefix = 6
 // quoted shows an id or a name in a message.
 func quoted(s string) string { return tree.Quote(s) }
 
-// Resolve implements [Holder]. A reference is, in this order: an exact id;
+// Resolve implements [Holder]. A reference is, in this order: an exact id (that of a
+// checkpoint that is being deleted comes last);
 // THREAD@latest or THREAD@NAME, tried at each @ from the right, since both
 // sides may hold one; a prefix of at least 6 characters of one id or of its last
 // part.
 func (h *localHolder) Resolve(ctx context.Context, ref string) (Checkpoint, error) {
-	cp, err := h.index.Checkpoint(ctx, defaultOrg, ref)
+	exact, err := h.index.Checkpoint(ctx, defaultOrg, ref)
+	if err == nil && exact.Status != index.Deleting {
+		return newCheckpoint(exact), nil
+	}
 	if err == nil {
-		return newCheckpoint(cp), nil
+		found, err := h.inexact(ctx, ref)
+		if notThere(err) {
+			return h.doc(exact), nil
+		}
+		return found, err
 	}
 	if !errors.Is(err, index.ErrCheckpointNotFound) && !errors.Is(err, index.ErrInvalid) {
 		return Checkpoint{}, err
 	}
+	return h.inexact(ctx, ref)
+}
+
+// inexact finds what a reference means that is no id.
+func (h *localHolder) inexact(ctx context.Context, ref string) (Checkpoint, error) {
 	thread := "" // an existing one that the reference names
 	for at := strings.LastIndexByte(ref, '@'); at >= 0; at = strings.LastIndexByte(ref[:at], '@') {
 		cp, err := h.named(ctx, ref[:at], ref[at+1:])

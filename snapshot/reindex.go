@@ -167,6 +167,14 @@ func publishedIn(entries []journal.Entry) map[string]bool {
 			all[ev.Checkpoint] = true
 		case journal.Delete:
 			all[ev.Checkpoint] = true
+		case journal.Deleting:
+			for _, id := range ev.Checkpoints {
+				all[id] = true
+			}
+		case journal.DeleteSome:
+			for _, id := range ev.Checkpoints {
+				all[id] = true
+			}
 		}
 	}
 	return all

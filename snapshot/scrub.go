@@ -208,7 +208,7 @@ func (sc *scrubber) delete(todo []subject) error {
 		}
 		var err error
 		if sub.id != "" {
-			err = sc.s.holder.Delete(sc.ctx, sub.id)
+			_, err = sc.s.holder.Delete(sc.ctx, sub.id, DeleteOptions{})
 		} else {
 			err = sc.s.holder.RemoveArtifact(sc.ctx, sub.thread, sub.artifact)
 		}

@@ -61,6 +61,9 @@ func (h *localHolder) Begin(ctx context.Context, req BeginRequest) (Session, err
 	t, err := h.index.Thread(ctx, defaultOrg, req.Thread)
 	s.isNew = errors.Is(err, index.ErrThreadNotFound)
 	switch {
+	case errors.Is(err, index.ErrDeleting):
+		err := stillDeleting(fmt.Errorf("thread %s: %w", quoted(req.Thread), index.ErrDeleting))
+		return nil, errors.Join(err, s.Close())
 	case err != nil && !s.isNew:
 		return nil, errors.Join(err, s.Close())
 	case req.Empty && (t.Checkpoints > 0 || t.Artifacts > 0):
@@ -93,6 +96,9 @@ func (h *localHolder) baseHolds(ctx context.Context, base Base) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if cp.Status == index.Deleting {
+		return false, nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return cp.RecordHash.String() == base.Record && len(h.distrusted) == 0, nil
@@ -105,7 +111,10 @@ func (h *localHolder) early(ctx context.Context, req BeginRequest) error {
 		if err := index.ValidCheckpointID(req.ID); err != nil {
 			return err
 		}
-		_, err := h.index.Checkpoint(ctx, defaultOrg, req.ID)
+		cp, err := h.index.Checkpoint(ctx, defaultOrg, req.ID)
+		if err == nil && cp.Status == index.Deleting {
+			return stillDeleting(fmt.Errorf("checkpoint %s: %w", quoted(req.ID), index.ErrDeleting))
+		}
 		if err == nil {
 			return fmt.Errorf("checkpoint %s: %w", quoted(req.ID), index.ErrDuplicateID)
 		}
@@ -127,6 +136,11 @@ func (h *localHolder) early(ctx context.Context, req BeginRequest) error {
 		return nil
 	}
 	return err
+}
+
+// stillDeleting says what to do about something that is being deleted.
+func stillDeleting(err error) error {
+	return WithHint(err, "try again in a moment; if its deletion has failed, snapfs delete ends it")
 }
 
 // Head implements [Session].

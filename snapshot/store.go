@@ -42,6 +42,10 @@ type Options struct {
 	// deletions and collections only.
 	Limit int64
 
+	// Background: what an interrupted process has left to do is done after Open has
+	// returned, not before. It is for processes that stay.
+	Background bool
+
 	fsys    disk.FS     // nil: the operating system's
 	bootID  string      // of the running boot; empty: the kernel's
 	reindex *reindexing // makes the index anew; nil: nobody asked for it
@@ -196,7 +200,12 @@ func (s *Store) Subscribe(fn func(context.Context, Event)) (cancel func(), err e
 
 // Resolve finds the checkpoint that a reference means.
 func (s *Store) Resolve(ctx context.Context, ref string) (Checkpoint, error) {
-	return s.holder.Resolve(ctx, ref)
+	cp, err := s.holder.Resolve(ctx, ref)
+	if err == nil && cp.Deleting() {
+		err := fmt.Errorf("checkpoint %s: %w: %w", quoted(cp.ID), index.ErrCheckpointNotFound, index.ErrDeleting)
+		return Checkpoint{}, WithHint(err, "snapfs show %s tells how far that is", quoted(cp.ID))
+	}
+	return cp, err
 }
 
 // Thread returns one thread, or fails with [index.ErrThreadNotFound].

@@ -24,23 +24,27 @@ var deleteCommand = &cli.Command{
 			return err
 		}
 		return withStore(false, func(c *cli.Context, store *snapshot.Store) error {
+			opt := snapshot.DeleteOptions{NoWait: c.Bool("no-wait")}
 			if whole {
-				return deleteThread(c, store, c.String("thread"))
+				thread := c.String("thread")
+				done, err := store.BeginDeleteThread(c.Context, thread, opt)
+				return deleted(c, done, err, "thread "+quote(thread))
 			}
-			cp, err := store.Delete(c.Context, c.Args().First())
-			if err != nil {
-				return err
-			}
-			summary(c, "deleted checkpoint %s of thread %s; snapfs gc frees its space", quote(cp.ID), quote(cp.Thread))
-			return nil
+			cp, done, err := store.BeginDelete(c.Context, c.Args().First(), opt)
+			return deleted(c, done, err, "checkpoint "+quote(cp.ID)+" of thread "+quote(cp.Thread))
 		})(c)
 	},
 }
 
-func deleteThread(c *cli.Context, store *snapshot.Store, thread string) error {
-	if err := store.DeleteThread(c.Context, thread); err != nil {
+// deleted tells how a deletion went.
+func deleted(c *cli.Context, done bool, err error, what string) error {
+	switch {
+	case err != nil:
 		return err
+	case done:
+		summary(c, "deleted %s; snapfs gc frees its space", what)
+	default:
+		summary(c, "deleting %s: it is gone from mounts and references; snapfs gc frees its space", what)
 	}
-	summary(c, "deleted thread %s; snapfs gc frees its space", quote(thread))
 	return nil
 }

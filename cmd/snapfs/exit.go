@@ -66,6 +66,7 @@ var exitCodes = []struct {
 	{index.ErrStaleHead, exitConflict},
 	{index.ErrDuplicateID, exitConflict},
 	{index.ErrDuplicateName, exitConflict},
+	{index.ErrDeleting, exitConflict},
 	{snapshot.ErrBusy, exitConflict},
 	{snapshot.ErrLocked, exitConflict},
 	{snapshot.ErrThreadNotEmpty, exitConflict},

@@ -15,7 +15,7 @@ var listCommand = &cli.Command{
 	Usage:     "list the threads, or a thread's checkpoints, newest first",
 	ArgsUsage: "[THREAD]",
 	Flags: []cli.Flag{
-		&cli.BoolFlag{Name: "all", Usage: "also checkpoints that are not ready"},
+		&cli.BoolFlag{Name: "all", Usage: "also checkpoints that are not ready, or being deleted"},
 		&cli.StringSliceFlag{KeepSpace: true, Name: "label", Usage: "only checkpoints with this `KEY=VALUE`, or threads that have one (may be repeated)"},
 		&cli.IntFlag{Name: "limit", Usage: "at most `N`; 0 is all", DefaultText: "100, with --json or -z all"},
 		&cli.StringFlag{Name: "before", Usage: "only what comes after `REF`, a checkpoint or a thread, in the listing"},
@@ -41,7 +41,7 @@ var listCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
-		page := snapshot.Page{Limit: c.Int("limit"), Before: c.String("before")}
+		page := snapshot.Page{Limit: c.Int("limit"), Before: c.String("before"), Deleting: c.Bool("all")}
 		if !given(c, "limit") && !c.Bool("json") && !c.Bool("z") {
 			page.Limit = tableLimit
 		}

@@ -24,6 +24,11 @@
 //	f str(org) str(thread) artifact -> artifact, CBOR
 //	d str(org) tail NUL checkpoint -> nothing; tail is what follows the last dash
 //	w str(org) thread            -> the thread's last lease, unless it was released
+//	x str(org) t thread          -> nothing; the thread is being deleted
+//	x str(org) c checkpoint      -> its thread; the checkpoint is, by itself
+//
+// A checkpoint in the table x is in none of n and d, and does not count in its thread's
+// value; its own value stays as it was. Those of a thread in it stay as they are.
 //
 // Of a lease the journal knows when it was acquired and released. Its renewals are in the
 // table w alone: an index that is made anew lets it expire as when it was acquired.

@@ -89,6 +89,10 @@ func applyChange(txn *bdb.Txn, e journal.Entry) error {
 		return applyRename(txn, ev)
 	case journal.Delete:
 		return applyDelete(txn, ev)
+	case journal.Deleting:
+		return applyDeleting(txn, ev)
+	case journal.DeleteSome:
+		return eachOf(ev.Checkpoints, func(id string) error { return applyDelete(txn, journal.Delete{Org: ev.Org, Checkpoint: id}) })
 	case journal.AddArtifact:
 		return applyAddArtifact(txn, e, ev)
 	case journal.RemoveArtifact:
@@ -144,8 +148,14 @@ func (ix *Index) Rename(ctx context.Context, org, id, name string) (index.Checkp
 	var cp index.Checkpoint
 	err := ix.change(ctx, func(txn *bdb.Txn) (journal.Event, error) {
 		var err error
-		if cp, err = getCheckpoint(txn, org, id); err != nil || cp.Name == name {
+		if cp, err = getCheckpoint(txn, org, id); err != nil {
 			return nil, err
+		}
+		if cp.Status == index.Deleting {
+			return nil, index.ErrDeleting
+		}
+		if cp.Name == name {
+			return nil, nil
 		}
 		if name != "" {
 			if err := absent(txn, nameKey(org, cp.Thread, name), index.ErrDuplicateName, "name %q in thread %q", name, cp.Thread); err != nil {
@@ -194,6 +204,9 @@ func (ix *Index) AddArtifact(ctx context.Context, org, thread string, a index.Ar
 	err := errors.Join(index.ValidID("organization", org), index.ValidID("thread id", thread), a.Validate())
 	if err == nil {
 		err = ix.change(ctx, func(txn *bdb.Txn) (journal.Event, error) {
+			if err := threadStays(txn, org, thread); err != nil {
+				return nil, err
+			}
 			err := absent(txn, artifactKey(org, thread, a.ID), index.ErrDuplicateID, "it is in thread %q already", thread)
 			return journal.AddArtifact{Org: org, Thread: thread, Artifact: a}, err
 		})
@@ -249,7 +262,7 @@ func applyAddArtifact(txn *bdb.Txn, e journal.Entry, ev journal.AddArtifact) err
 // RemoveArtifact implements [index.Index].
 func (ix *Index) RemoveArtifact(ctx context.Context, org, thread, id string) error {
 	err := ix.change(ctx, func(txn *bdb.Txn) (journal.Event, error) {
-		if _, err := getThread(txn, org, thread); err != nil {
+		if _, err := liveThread(txn, org, thread); err != nil {
 			return nil, err
 		}
 		_, err := txn.Get(artifactKey(org, thread, id))
@@ -280,7 +293,7 @@ func applyRemoveArtifact(txn *bdb.Txn, ev journal.RemoveArtifact) error {
 func (ix *Index) Artifacts(ctx context.Context, org, thread string) ([]index.Artifact, error) {
 	var all []index.Artifact
 	err := ix.view(ctx, func(txn *bdb.Txn) error {
-		if _, err := getThread(txn, org, thread); err != nil {
+		if _, err := liveThread(txn, org, thread); err != nil {
 			return err
 		}
 		return walk(ctx, txn, threadPrefix(tArtifact, org, thread), nil, func(key, value []byte) error {

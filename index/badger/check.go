@@ -36,6 +36,7 @@ func (ix *Index) Check(ctx context.Context) iter.Seq2[string, error] {
 			func() error { return c.each(tArtifact, c.artifact) },
 			func() error { return c.each(tTail, c.tail) },
 			func() error { return c.each(tLease, c.lease) },
+			func() error { return c.each(tDeleting, c.deleting) },
 		}
 		for _, step := range steps {
 			if err := step(); err != nil {
@@ -140,6 +141,9 @@ func (c checker) thread(key, value []byte) error {
 	}
 	var want thread
 	err = walk(c.ctx, c.txn, threadPrefix(tSequence, org, id), nil, func(_, value []byte) error {
+		if gone, err := has(c.txn, deletingKey(org, deletingCheckpoints, string(value))); gone || err != nil {
+			return err
+		}
 		return withCheckpoint(c.txn, org, string(value), func(cp checkpoint) error {
 			pub, err := cp.public(string(value))
 			if err != nil {
@@ -197,6 +201,13 @@ func (c checker) checkpoint(key, value []byte) error {
 	if got, err := getID(c.txn, sequenceKey(org, cp.thread, cp.seq)); err != nil || got != id {
 		return c.say("checkpoint %q is not listed in thread %q (%q, %v)", id, cp.thread, got, err)
 	}
+	gone, err := has(c.txn, deletingKey(org, deletingCheckpoints, id))
+	if err != nil {
+		return err
+	}
+	if gone {
+		return nil // it is found by its id alone
+	}
 	if cp.name != "" {
 		if got, err := getID(c.txn, nameKey(org, cp.thread, cp.name)); err != nil || got != id {
 			return c.say("checkpoint %q is not found by its name %q (%q, %v)", id, cp.name, got, err)
@@ -210,13 +221,18 @@ func (c checker) checkpoint(key, value []byte) error {
 	return nil
 }
 
-// points checks that an entry's value names a checkpoint for which same holds.
-func (c checker) points(what string, key []byte, org, id string, same func(checkpoint) bool) error {
+// points checks that an entry's value names a checkpoint for which same holds; by the
+// entry it is found, if it is not being deleted.
+func (c checker) points(what string, key []byte, org, id string, found bool, same func(checkpoint) bool) error {
 	agrees := false
 	err := withCheckpoint(c.txn, org, id, func(cp checkpoint) error {
 		agrees = same(cp)
 		return nil
 	})
+	if err == nil && found {
+		gone, gerr := has(c.txn, deletingKey(org, deletingCheckpoints, id))
+		agrees, err = agrees && !gone, gerr
+	}
 	if err != nil || !agrees {
 		return c.say("%s %q leads to checkpoint %q, which does not agree (%v)", what, key, id, err)
 	}
@@ -226,7 +242,7 @@ func (c checker) points(what string, key []byte, org, id string, same func(check
 func (c checker) sequence(key, value []byte) error {
 	org, rest, _ := cutStr(key)
 	th, _, _ := cutStr(rest)
-	return c.points("order", key, org, string(value), func(cp checkpoint) bool {
+	return c.points("order", key, org, string(value), false, func(cp checkpoint) bool {
 		return bytes.Equal(sequenceKey(org, cp.thread, cp.seq)[1:], key) && cp.thread == th
 	})
 }
@@ -234,7 +250,7 @@ func (c checker) sequence(key, value []byte) error {
 func (c checker) name(key, value []byte) error {
 	org, rest, _ := cutStr(key)
 	th, name, _ := cutStr(rest)
-	return c.points("name", key, org, string(value), func(cp checkpoint) bool {
+	return c.points("name", key, org, string(value), true, func(cp checkpoint) bool {
 		return cp.thread == th && cp.name == string(name)
 	})
 }
@@ -242,9 +258,26 @@ func (c checker) name(key, value []byte) error {
 func (c checker) tail(key, _ []byte) error {
 	org, rest, _ := cutStr(key)
 	tail, id, ok := strings.Cut(string(rest), "\x00")
-	return c.points("last part", key, org, id, func(checkpoint) bool {
+	return c.points("last part", key, org, id, true, func(checkpoint) bool {
 		return ok && strings.HasSuffix(id, "-"+tail)
 	})
+}
+
+// deleting looks at what is being deleted. A thread in it may be gone: it goes before
+// what belonged to it.
+func (c checker) deleting(key, value []byte) error {
+	org, rest, ok := cutStr(key)
+	switch {
+	case ok && len(rest) > 1 && rest[0] == deletingCheckpoints:
+		return c.points("deletion", key, org, string(rest[1:]), false, func(cp checkpoint) bool { return cp.thread == string(value) })
+	case ok && len(rest) > 1 && rest[0] == deletingThread:
+		id := string(rest[1:])
+		if held, err := has(c.txn, leaseKey(org, id)); held || err != nil {
+			return c.say("thread %q is being deleted and has a lease (%v)", id, err)
+		}
+		return nil
+	}
+	return c.say("deletion %q is damaged", key)
 }
 
 func (c checker) activity(key, value []byte) error {

@@ -34,42 +34,32 @@ func applyDelete(txn *bdb.Txn, ev journal.Delete) error {
 	if err != nil {
 		return err
 	}
-	if err := removeCheckpoint(txn, ev.Org, ev.Checkpoint, c); err != nil {
+	hidden, err := removeCheckpoint(txn, ev.Org, ev.Checkpoint, c)
+	if err != nil || hidden {
 		return err
 	}
-	t, err := getThread(txn, ev.Org, c.thread)
-	if err != nil {
-		return err
-	}
-	pub, err := c.public(ev.Checkpoint)
-	if err != nil {
-		return err
-	}
-	t.checkpoints--
-	t.newBytes -= pub.NewBytes
-	if t.head == ev.Checkpoint {
-		if t.head, err = newestReady(txn, ev.Org, c.thread, ev.Checkpoint); err != nil {
-			return err
-		}
-	}
-	return txn.Set(threadKey(ev.Org, c.thread), t.encode())
+	return leaveThread(txn, ev.Org, ev.Checkpoint, c)
 }
 
-// removeCheckpoint takes a checkpoint out of all tables but its thread's value.
-func removeCheckpoint(txn *bdb.Txn, org, id string, c checkpoint) error {
+// removeCheckpoint takes a checkpoint out of all tables but its thread's value. It
+// reports whether that does not count it any more: its deletion was decided before.
+func removeCheckpoint(txn *bdb.Txn, org, id string, c checkpoint) (hidden bool, err error) {
 	keys := [][]byte{checkpointKey(org, id), sequenceKey(org, c.thread, c.seq)}
-	if k := tailKey(org, id); k != nil {
-		keys = append(keys, k)
+	mark := deletingKey(org, deletingCheckpoints, id)
+	if hidden, err = has(txn, mark); err != nil {
+		return false, err
 	}
-	if c.name != "" {
-		keys = append(keys, nameKey(org, c.thread, c.name))
+	if hidden {
+		keys = append(keys, mark) // its name may be another's now
+	} else {
+		keys = append(keys, findingKeys(org, id, c)...)
 	}
 	for _, k := range keys {
 		if err := txn.Delete(k); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return hidden, nil
 }
 
 // newestReady finds the head that a thread has without one checkpoint; "": none.
@@ -78,6 +68,9 @@ func newestReady(txn *bdb.Txn, org, thread, without string) (head string, err er
 		id := string(value)
 		if id == without {
 			return nil
+		}
+		if gone, err := has(txn, deletingKey(org, deletingCheckpoints, id)); gone || err != nil {
+			return err
 		}
 		return withCheckpoint(txn, org, id, func(c checkpoint) error {
 			if !c.ready {
@@ -129,6 +122,9 @@ func (ix *Index) settleDeleteThread(e journal.Entry, ev journal.DeleteThread) er
 			if err != nil || more {
 				return err
 			}
+			if err := txn.Delete(deletingKey(ev.Org, deletingThread, ev.Thread)); err != nil {
+				return err
+			}
 			return txn.Set(appliedKey, applied{seq: e.Seq, sum: e.Sum}.encode())
 		})
 		if !more {
@@ -164,7 +160,7 @@ func clearThread(txn *bdb.Txn, org, thread string) (more bool, err error) {
 	for _, id := range ids {
 		c, err := ownCheckpoint(txn, org, id)
 		if err == nil {
-			err = removeCheckpoint(txn, org, id, c)
+			_, err = removeCheckpoint(txn, org, id, c)
 		}
 		if err != nil {
 			return false, err

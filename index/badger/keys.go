@@ -22,6 +22,7 @@ const (
 	tTail       = 'd'
 	tArtifact   = 'f'
 	tLease      = 'w'
+	tDeleting   = 'x'
 )
 
 // format is the number of this key and value layout. Another one is rebuilt.

@@ -34,6 +34,9 @@ func (ix *Index) acquireLease(ctx context.Context, a index.AcquireLease) (index.
 	var held index.HeldLease
 	owned, now := false, ix.opt.Now()
 	err := ix.admit(func(txn *bdb.Txn) (err error) {
+		if err := threadStays(txn, a.Org, a.Thread); err != nil {
+			return err
+		}
 		if held, err = getLease(txn, a.Org, a.Thread); err != nil {
 			return err
 		}

@@ -79,6 +79,12 @@ func admit(txn *bdb.Txn, p index.Publish, rec index.Record, now time.Time) error
 	if err := held.Admits(rec.Thread, p.Lease, now); err != nil {
 		return err
 	}
+	if err := threadStays(txn, p.Org, rec.Thread); err != nil {
+		return err
+	}
+	if cp, err := getCheckpoint(txn, p.Org, rec.ID); err == nil && cp.Status == index.Deleting {
+		return fmt.Errorf("checkpoint %q: %w", rec.ID, index.ErrDeleting)
+	}
 	if err := absent(txn, checkpointKey(p.Org, rec.ID), index.ErrDuplicateID, "checkpoint %q", rec.ID); err != nil {
 		return err
 	}

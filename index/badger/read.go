@@ -80,10 +80,28 @@ func withCheckpoint(txn *bdb.Txn, org, id string, fn func(checkpoint) error) err
 
 func getCheckpoint(txn *bdb.Txn, org, id string) (cp index.Checkpoint, err error) {
 	err = withCheckpoint(txn, org, id, func(c checkpoint) (err error) {
-		cp, err = c.public(id)
+		if cp, err = c.public(id); err != nil {
+			return err
+		}
+		gone, err := isDeleting(txn, org, c.thread, id)
+		if gone {
+			cp = deletingCheckpoint(cp)
+		}
 		return err
 	})
 	return cp, err
+}
+
+// liveThread is getThread for everything but a deletion.
+func liveThread(txn *bdb.Txn, org, id string) (thread, error) {
+	t, err := getThread(txn, org, id)
+	if err == nil {
+		err = threadStays(txn, org, id)
+		if err != nil {
+			err = fmt.Errorf("%w: %w", index.ErrThreadNotFound, err)
+		}
+	}
+	return t, err
 }
 
 // getID reads a value that is an id.
@@ -107,7 +125,7 @@ func (ix *Index) Checkpoint(ctx context.Context, org, id string) (cp index.Check
 // Named implements [index.Index].
 func (ix *Index) Named(ctx context.Context, org, thread, name string) (cp index.Checkpoint, err error) {
 	err = ix.view(ctx, func(txn *bdb.Txn) error {
-		if _, err := getThread(txn, org, thread); err != nil {
+		if _, err := liveThread(txn, org, thread); err != nil {
 			return err
 		}
 		id, err := getID(txn, nameKey(org, thread, name))
@@ -126,7 +144,7 @@ func (ix *Index) Named(ctx context.Context, org, thread, name string) (cp index.
 // Thread implements [index.Index].
 func (ix *Index) Thread(ctx context.Context, org, id string) (out index.Thread, err error) {
 	err = ix.view(ctx, func(txn *bdb.Txn) error {
-		t, err := getThread(txn, org, id)
+		t, err := liveThread(txn, org, id)
 		out = t.public(id)
 		return err
 	})
@@ -197,10 +215,14 @@ func list[T any](ctx context.Context, ix *Index, limit int, fn func(txn *bdb.Txn
 // Threads implements [index.Index].
 func (ix *Index) Threads(ctx context.Context, org string, p index.Page) iter.Seq2[index.Thread, error] {
 	return list(ctx, ix, p.Limit, func(txn *bdb.Txn, emit func(index.Thread) error) error {
+		gone, err := loadDeleting(ctx, txn, org)
+		if err != nil {
+			return err
+		}
 		prefix := orgKey(tActivity, org)
 		var after []byte
 		if p.Before != "" {
-			t, err := getThread(txn, org, p.Before)
+			t, err := liveThread(txn, org, p.Before)
 			if err != nil {
 				return err
 			}
@@ -208,6 +230,9 @@ func (ix *Index) Threads(ctx context.Context, org string, p index.Page) iter.Seq
 		}
 		return walk(ctx, txn, prefix, after, func(_, value []byte) error {
 			id := string(value)
+			if gone.threads[id] {
+				return nil
+			}
 			t, err := getThread(txn, org, id)
 			if err != nil {
 				return err
@@ -221,6 +246,13 @@ func (ix *Index) Threads(ctx context.Context, org string, p index.Page) iter.Seq
 func (ix *Index) Checkpoints(ctx context.Context, org, thread string, p index.Page) iter.Seq2[index.Checkpoint, error] {
 	return list(ctx, ix, p.Limit, func(txn *bdb.Txn, emit func(index.Checkpoint) error) error {
 		t, err := getThread(txn, org, thread)
+		if err == nil && !p.Deleting {
+			_, err = liveThread(txn, org, thread)
+		}
+		if err != nil {
+			return err
+		}
+		gone, err := loadDeleting(ctx, txn, org)
 		if err != nil {
 			return err
 		}
@@ -240,11 +272,25 @@ func (ix *Index) Checkpoints(ctx context.Context, org, thread string, p index.Pa
 		}
 		n, stopped := uint64(0), false
 		err = walk(ctx, txn, prefix, after, func(_, value []byte) error {
-			cp, err := getCheckpoint(txn, org, string(value))
+			id := string(value)
+			alone := gone.checkpoints[id]
+			if alone && !p.Deleting {
+				return nil
+			}
+			var cp index.Checkpoint
+			err := withCheckpoint(txn, org, id, func(c checkpoint) (err error) {
+				cp, err = c.public(id)
+				return err
+			})
 			if err != nil {
 				return err
 			}
-			n++
+			if alone || gone.threads[thread] {
+				cp = deletingCheckpoint(cp)
+			}
+			if !alone {
+				n++
+			}
 			err = emit(cp)
 			stopped = err != nil
 			return err
@@ -263,12 +309,20 @@ func (ix *Index) ByPrefix(ctx context.Context, org, prefix string, limit int) (f
 		return nil, nil // no id has one, and it would be taken for the end of a tail
 	}
 	err = ix.view(ctx, func(txn *bdb.Txn) error {
+		gone, err := loadDeleting(ctx, txn, org)
+		if err != nil {
+			return err
+		}
 		ids := make(map[string]bool)
-		collect := func(table byte, id func(rest []byte) string) error {
+		collect := func(table byte, idOf func(rest []byte) string) error {
 			base := orgKey(table, org)
 			n := 0
 			return walk(ctx, txn, append(bytes.Clone(base), prefix...), nil, func(key, _ []byte) error {
-				ids[id(key[len(base):])] = true
+				id := idOf(key[len(base):])
+				if hidden, err := gone.has(txn, org, id); hidden || err != nil {
+					return err
+				}
+				ids[id] = true
 				if n++; n == limit {
 					return errStop
 				}

@@ -71,18 +71,24 @@ func (ix *Index) replay(ctx context.Context, from uint64, rebuilding bool) error
 			txn = ix.db.NewTransaction(true)
 			continue
 		}
-		artifacts := 0
-		if ev, ok := e.Event.(journal.Publish); ok {
+		artifacts := 0 // or what takes as much
+		publish, publishes := e.Event.(journal.Publish)
+		switch ev := e.Event.(type) {
+		case journal.Publish:
 			artifacts = len(ev.Artifacts)
+		case journal.Deleting:
+			artifacts = len(ev.Checkpoints)
+		case journal.DeleteSome:
+			artifacts = len(ev.Checkpoints)
 		}
 		if artifacts > batch || entries+artifacts > replayEntries {
 			if err := commit(); err != nil {
 				return err
 			}
 		}
-		if artifacts > batch {
+		if publishes && artifacts > batch {
 			txn.Discard() // it does not see what follows
-			if err := ix.settleArtifacts(e.Event.(journal.Publish)); err != nil {
+			if err := ix.settleArtifacts(publish); err != nil {
 				return fmt.Errorf("apply journal entry %d: %w", e.Seq, err)
 			}
 			txn = ix.db.NewTransaction(true)
@@ -156,11 +162,23 @@ func (ix *Index) deleted(ctx context.Context) (deleted, error) {
 		switch ev := e.Event.(type) {
 		case journal.Delete:
 			d.checkpoints[[2]string{ev.Org, ev.Checkpoint}] = e.Seq
+		case journal.DeleteSome:
+			d.some(e, ev.Org, ev.Checkpoints)
+		case journal.Deleting:
+			if d.some(e, ev.Org, ev.Checkpoints); ev.Thread != "" {
+				d.threads[[2]string{ev.Org, ev.Thread}] = e.Seq
+			}
 		case journal.DeleteThread:
 			d.threads[[2]string{ev.Org, ev.Thread}] = e.Seq
 		}
 	}
 	return d, nil
+}
+
+func (d deleted) some(e journal.Entry, org string, ids []string) {
+	for _, id := range ids {
+		d.checkpoints[[2]string{org, id}] = e.Seq
+	}
 }
 
 // after reports whether what an entry publishes is deleted later on.

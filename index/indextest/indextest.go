@@ -48,6 +48,9 @@ func Run(t *testing.T, engine func(t *testing.T, packs *Packs) Open) {
 		{"rename", testRename},
 		{"delete", testDelete},
 		{"delete thread", testDeleteThread},
+		{"delete in two steps", testDeleting},
+		{"delete a thread in two steps", testDeletingThread},
+		{"forget", testForget},
 		{"artifacts", testArtifacts},
 		{"leases", testLeases},
 		{"leases that expire", testLeasesExpire},
@@ -119,6 +122,7 @@ type State struct {
 	Checkpoints map[string][]index.Checkpoint // by thread
 	Artifacts   map[string][]index.Artifact   // by thread
 	Leases      map[string]index.Lease        // by thread
+	Deletions   []index.Deletion              // of all organizations
 }
 
 // Dump reads the whole state of some organizations.
@@ -127,6 +131,15 @@ func Dump(t testing.TB, ix index.Index, orgs ...string) map[string]State {
 	all := make(map[string]State)
 	for _, org := range orgs {
 		s := State{Checkpoints: make(map[string][]index.Checkpoint), Artifacts: make(map[string][]index.Artifact), Leases: make(map[string]index.Lease)}
+		var err error
+		s.Deletions, err = ix.Deletions(t.Context())
+		require.NoError(t, err)
+		for _, d := range s.Deletions {
+			for cp, err := range ix.Checkpoints(t.Context(), d.Org, d.Thread, index.Page{Deleting: true}) {
+				require.NoError(t, err)
+				s.Checkpoints[d.Org+"\x00"+d.Thread] = append(s.Checkpoints[d.Org+"\x00"+d.Thread], cp)
+			}
+		}
 		for th, err := range ix.Threads(t.Context(), org, index.Page{}) {
 			require.NoError(t, err)
 			s.Threads = append(s.Threads, th)

@@ -24,6 +24,8 @@ const (
 	TypeLost           Type = 7
 	TypeAcquireLease   Type = 8
 	TypeReleaseLease   Type = 9
+	TypeDeleting       Type = 10
+	TypeDeleteSome     Type = 12
 )
 
 // An Event is a change of something mutable. To add one: a number above, a
@@ -124,6 +126,26 @@ type ReleaseLease struct {
 // Type returns [TypeReleaseLease].
 func (ReleaseLease) Type() Type { return TypeReleaseLease }
 
+// Deleting decides that checkpoints, or a thread with all that belongs to it, are
+// deleted: nobody finds them any more. [Delete], [DeleteSome] or [DeleteThread] ends it.
+type Deleting struct {
+	Org         string   `cbor:"1,keyasint,omitempty"`
+	Checkpoints []string `cbor:"2,keyasint,omitempty"`
+	Thread      string   `cbor:"3,keyasint,omitempty"` // the whole thread; then there are no checkpoints
+}
+
+// Type returns [TypeDeleting].
+func (Deleting) Type() Type { return TypeDeleting }
+
+// DeleteSome removes several checkpoints, as a [Delete] each.
+type DeleteSome struct {
+	Org         string   `cbor:"1,keyasint,omitempty"`
+	Checkpoints []string `cbor:"2,keyasint,omitempty"`
+}
+
+// Type returns [TypeDeleteSome].
+func (DeleteSome) Type() Type { return TypeDeleteSome }
+
 // An Entry is one event and its place in the journal.
 type Entry struct {
 	Seq   uint64    // 1 for the first entry, then one more each
@@ -187,6 +209,10 @@ func decodeEvent(t Type, fields []byte) (Event, error) {
 		return decodeFields[AcquireLease](fields)
 	case TypeReleaseLease:
 		return decodeFields[ReleaseLease](fields)
+	case TypeDeleting:
+		return decodeFields[Deleting](fields)
+	case TypeDeleteSome:
+		return decodeFields[DeleteSome](fields)
 	}
 	return nil, fmt.Errorf("event of unknown type %d: %w", t, index.ErrNewer)
 }

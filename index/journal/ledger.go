@@ -124,7 +124,8 @@ func (l *ledger) die(k key, seq uint64) *life {
 type involved struct {
 	thread, checkpoint, head *life
 	artifacts                []*life
-	again                    bool // it publishes what is there
+	checkpoints              []*life // of several; nil: it is not there
+	again                    bool    // it publishes what is there
 }
 
 // follow takes in one entry.
@@ -150,6 +151,15 @@ func (l *ledger) follow(e Entry) (in involved) {
 		in.checkpoint = l.die(checkpointKey(ev.Org, ev.Checkpoint), e.Seq)
 	case DeleteThread:
 		in.thread = l.die(threadKey(ev.Org, ev.Thread), e.Seq)
+	case Deleting:
+		in.thread = l.alive[threadKey(ev.Org, ev.Thread)]
+		for _, id := range ev.Checkpoints {
+			in.checkpoints = append(in.checkpoints, l.alive[checkpointKey(ev.Org, id)])
+		}
+	case DeleteSome:
+		for _, id := range ev.Checkpoints {
+			in.checkpoints = append(in.checkpoints, l.die(checkpointKey(ev.Org, id), e.Seq))
+		}
 	case AddArtifact:
 		in.thread, _ = l.live(threadKey(ev.Org, ev.Thread), nil)
 		f, _ := l.live(artifactKey(ev.Org, ev.Thread, ev.Artifact.ID), in.thread)
@@ -209,6 +219,21 @@ func (l *ledger) without(e Entry) Event {
 		}
 		ev.Thread = in.thread.id(ev.Thread)
 		return ev
+	case Deleting:
+		if ev.Thread != "" && in.thread == nil {
+			return Lost{}
+		}
+		ev.Thread = in.thread.id(ev.Thread)
+		ev.Checkpoints = in.ids(ev.Checkpoints)
+		if ev.Thread == "" && ev.Checkpoints == nil {
+			return Lost{}
+		}
+		return ev
+	case DeleteSome:
+		if ev.Checkpoints = in.ids(ev.Checkpoints); ev.Checkpoints == nil {
+			return Lost{}
+		}
+		return ev
 	case AddArtifact:
 		ev.Thread = in.thread.id(ev.Thread)
 		ev.Artifact = in.artifacts[0].without(ev.Artifact)
@@ -230,6 +255,16 @@ func (l *ledger) without(e Entry) Event {
 		}
 	}
 	return e.Event
+}
+
+// ids are those of several checkpoints that are there, or what stands in for them.
+func (in involved) ids(ids []string) (all []string) {
+	for i, f := range in.checkpoints {
+		if f != nil {
+			all = append(all, f.id(ids[i]))
+		}
+	}
+	return all
 }
 
 // without is an artifact without what is not to be known of it.

@@ -56,12 +56,14 @@ func (t *thread) named(name string) *index.Checkpoint {
 	return t.order[i]
 }
 
-// newest returns the id that must be the head; "": none.
-func (t *thread) newest() string {
-	if len(t.order) == 0 {
-		return ""
+// newest returns the id that must be a thread's head; "": none.
+func (s *State) newest(org string, t *thread) string {
+	for _, cp := range slices.Backward(t.order) {
+		if !s.deleting[key{org, cp.ID}] {
+			return cp.ID
+		}
 	}
-	return t.order[len(t.order)-1].ID
+	return ""
 }
 
 // nameIsFree fails with [index.ErrDuplicateName] when the thread has the name.
@@ -83,6 +85,9 @@ func (ix *Index) Rename(ctx context.Context, org, id, name string) (out index.Ch
 		cp, err := s.checkpoint(org, id)
 		if err != nil {
 			return err
+		}
+		if s.isDeleting(org, cp) {
+			return index.ErrDeleting
 		}
 		if cp.Name != name {
 			if err := s.threads[key{org, cp.Thread}].nameIsFree(name); err != nil {
@@ -108,14 +113,11 @@ func (ix *Index) Delete(ctx context.Context, org, id string) (out index.Checkpoi
 			return err
 		}
 		t := s.threads[key{org, cp.Thread}]
-		i := t.findSeq(cp.Seq)
 		s.seq++
-		t.order = slices.Delete(t.order, i, i+1)
-		t.Checkpoints--
-		t.NewBytes -= cp.NewBytes
-		t.Head = t.newest()
-		delete(s.checkpoints, key{org, id})
-		out, left = clone(cp), t.Thread
+		out = s.public(org, cp)
+		s.leave(org, cp)
+		s.remove(org, cp)
+		left = t.Thread
 		return nil
 	})
 	if err != nil {
@@ -134,6 +136,7 @@ func (ix *Index) DeleteThread(ctx context.Context, org, id string) error {
 		s.seq++
 		for _, cp := range t.order {
 			delete(s.checkpoints, key{org, cp.ID})
+			delete(s.deleting, key{org, cp.ID})
 		}
 		delete(s.threads, key{org, id})
 		delete(s.leases, key{org, id})
@@ -151,6 +154,9 @@ func (ix *Index) AddArtifact(ctx context.Context, org, thread string, a index.Ar
 	if err == nil {
 		err = ix.do(ctx, func(s *State) error {
 			if t := s.threads[key{org, thread}]; t != nil {
+				if t.deleting {
+					return fmt.Errorf("thread %q: %w", thread, index.ErrDeleting)
+				}
 				if _, taken := t.findArtifact(a.ID); taken {
 					return fmt.Errorf("it is in thread %q already: %w", thread, index.ErrDuplicateID)
 				}
@@ -168,7 +174,7 @@ func (ix *Index) AddArtifact(ctx context.Context, org, thread string, a index.Ar
 // RemoveArtifact implements [index.Index].
 func (ix *Index) RemoveArtifact(ctx context.Context, org, thread, id string) error {
 	err := ix.do(ctx, func(s *State) error {
-		t, err := s.thread(org, thread)
+		t, err := s.liveThread(org, thread)
 		if err != nil {
 			return err
 		}

@@ -25,6 +25,9 @@ func (ix *Index) Check(ctx context.Context) iter.Seq2[string, error] {
 		// The threads' checkpoints are all found by their ids (see thread), so
 		// equal numbers mean that there are no others.
 		c.want(ordered == len(s.checkpoints), "%d checkpoints, their threads list %d", len(s.checkpoints), ordered)
+		for k := range s.deleting {
+			c.want(s.checkpoints[k] != nil && s.checkpoints[k].Name == "", "checkpoint %q is being deleted, and is not there or has a name", k.id)
+		}
 		fences := map[uint64]bool{}
 		for k, l := range s.leases {
 			c.want(l.Fence > 0 && l.Fence <= s.seq && !fences[l.Fence] && l.Thread == k.id, "the lease of thread %q has the fence %d of %d", k.id, l.Fence, s.seq)
@@ -47,12 +50,15 @@ func (c *checker) want(ok bool, format string, args ...any) {
 // thread compares a thread with its checkpoints and artifacts.
 func (c *checker) thread(s *State, k key, t *thread) {
 	want := index.Thread{
-		ID: k.id, Head: t.newest(), Checkpoints: len(t.order), Artifacts: len(t.artifacts), Created: t.Created, Updated: t.Updated,
+		ID: k.id, Head: s.newest(k.org, t), Artifacts: len(t.artifacts), Created: t.Created, Updated: t.Updated,
 	}
 	names := map[string]bool{}
 	seq := uint64(0)
 	for _, cp := range t.order {
-		want.NewBytes += cp.NewBytes
+		if !s.deleting[key{k.org, cp.ID}] {
+			want.Checkpoints++
+			want.NewBytes += cp.NewBytes
+		}
 		c.want(s.checkpoints[key{k.org, cp.ID}] == cp, "checkpoint %q of thread %q is not found by its id", cp.ID, k.id)
 		c.want(cp.Thread == k.id, "checkpoint %q of thread %q is listed in thread %q", cp.ID, cp.Thread, k.id)
 		c.want(cp.Seq > seq, "checkpoint %q of thread %q is out of order", cp.ID, k.id)

@@ -13,6 +13,9 @@ func (ix *Index) AcquireLease(ctx context.Context, a index.AcquireLease) (l inde
 	if err == nil {
 		err = ix.do(ctx, func(s *State) error {
 			now, k := ix.opt.Now(), key{a.Org, a.Thread}
+			if t := s.threads[k]; t != nil && t.deleting {
+				return fmt.Errorf("thread %q: %w", a.Thread, index.ErrDeleting)
+			}
 			owned, err := s.leases[k].Free(a, now)
 			if err == nil && !owned {
 				held := index.NewHeldLease(a, now)

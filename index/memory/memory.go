@@ -38,6 +38,7 @@ type State struct {
 	places      map[cas.Key]cas.Location
 	threads     map[key]*thread
 	checkpoints map[key]*index.Checkpoint // each is in its thread's order, too
+	deleting    map[key]bool              // checkpoints whose own deletion is decided; they have no name
 	leases      map[key]index.HeldLease   // by thread: the last one, unless it was released
 }
 
@@ -47,6 +48,7 @@ type key struct{ org, id string }
 // A thread is one thread and what belongs to it.
 type thread struct {
 	index.Thread
+	deleting  bool                // its deletion is decided
 	last      uint64              // number of the last change that counts as activity
 	order     []*index.Checkpoint // by Seq, oldest first
 	artifacts []index.Artifact    // by id
@@ -56,7 +58,7 @@ type thread struct {
 func NewState() *State {
 	return &State{
 		places: map[cas.Key]cas.Location{}, threads: map[key]*thread{}, checkpoints: map[key]*index.Checkpoint{},
-		leases: map[key]index.HeldLease{},
+		deleting: map[key]bool{}, leases: map[key]index.HeldLease{},
 	}
 }
 

@@ -80,6 +80,12 @@ func (ix *Index) load(ctx context.Context, hash cas.Hash) (index.Record, error) 
 
 // admit checks a publish against what is there.
 func (s *State) admit(p index.Publish, rec index.Record) error {
+	if t := s.threads[key{p.Org, rec.Thread}]; t != nil && t.deleting {
+		return fmt.Errorf("thread %q: %w", rec.Thread, index.ErrDeleting)
+	}
+	if cp := s.checkpoints[key{p.Org, rec.ID}]; cp != nil && s.isDeleting(p.Org, cp) {
+		return fmt.Errorf("checkpoint %q: %w", rec.ID, index.ErrDeleting)
+	}
 	if s.checkpoints[key{p.Org, rec.ID}] != nil {
 		return fmt.Errorf("checkpoint %q: %w", rec.ID, index.ErrDuplicateID)
 	}

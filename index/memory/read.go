@@ -48,7 +48,7 @@ func (ix *Index) Checkpoint(ctx context.Context, org, id string) (out index.Chec
 	err = ix.do(ctx, func(s *State) error {
 		cp, err := s.checkpoint(org, id)
 		if err == nil {
-			out = clone(cp)
+			out = s.public(org, cp)
 		}
 		return err
 	})
@@ -58,7 +58,7 @@ func (ix *Index) Checkpoint(ctx context.Context, org, id string) (out index.Chec
 // Named implements [index.Index].
 func (ix *Index) Named(ctx context.Context, org, thread, name string) (out index.Checkpoint, err error) {
 	err = ix.do(ctx, func(s *State) error {
-		t, err := s.thread(org, thread)
+		t, err := s.liveThread(org, thread)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (ix *Index) Named(ctx context.Context, org, thread, name string) (out index
 // Thread implements [index.Index].
 func (ix *Index) Thread(ctx context.Context, org, id string) (out index.Thread, err error) {
 	err = ix.do(ctx, func(s *State) error {
-		t, err := s.thread(org, id)
+		t, err := s.liveThread(org, id)
 		if err == nil {
 			out = t.Thread
 		}
@@ -87,7 +87,7 @@ func (ix *Index) Thread(ctx context.Context, org, id string) (out index.Thread, 
 // Artifacts implements [index.Index].
 func (ix *Index) Artifacts(ctx context.Context, org, thread string) (all []index.Artifact, err error) {
 	err = ix.do(ctx, func(s *State) error {
-		t, err := s.thread(org, thread)
+		t, err := s.liveThread(org, thread)
 		if err == nil {
 			all = append(all, t.artifacts...)
 		}
@@ -109,7 +109,7 @@ func (ix *Index) Threads(ctx context.Context, org string, p index.Page) iter.Seq
 	return list(ctx, ix, func(s *State) ([]index.Thread, error) {
 		before := s.seq + 1
 		if p.Before != "" {
-			t, err := s.thread(org, p.Before)
+			t, err := s.liveThread(org, p.Before)
 			if err != nil {
 				return nil, err
 			}
@@ -117,7 +117,7 @@ func (ix *Index) Threads(ctx context.Context, org string, p index.Page) iter.Seq
 		}
 		var found []*thread
 		for k, t := range s.threads {
-			if k.org == org && t.last < before {
+			if k.org == org && t.last < before && !t.deleting {
 				found = append(found, t)
 			}
 		}
@@ -134,6 +134,9 @@ func (ix *Index) Threads(ctx context.Context, org string, p index.Page) iter.Seq
 func (ix *Index) Checkpoints(ctx context.Context, org, thread string, p index.Page) iter.Seq2[index.Checkpoint, error] {
 	return list(ctx, ix, func(s *State) ([]index.Checkpoint, error) {
 		t, err := s.thread(org, thread)
+		if err == nil && !p.Deleting {
+			_, err = s.liveThread(org, thread)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -148,12 +151,14 @@ func (ix *Index) Checkpoints(ctx context.Context, org, thread string, p index.Pa
 			}
 			older = older[:t.findSeq(cp.Seq)]
 		}
-		if p.Limit > 0 && len(older) > p.Limit {
-			older = older[len(older)-p.Limit:]
-		}
-		page := make([]index.Checkpoint, 0, len(older))
+		var page []index.Checkpoint
 		for _, cp := range slices.Backward(older) {
-			page = append(page, clone(cp))
+			if p.Limit > 0 && len(page) == p.Limit {
+				break
+			}
+			if p.Deleting || !s.deleting[key{org, cp.ID}] {
+				page = append(page, s.public(org, cp))
+			}
 		}
 		return page, nil
 	})
@@ -165,7 +170,7 @@ func (ix *Index) ByPrefix(ctx context.Context, org, prefix string, limit int) (p
 		var found []*index.Checkpoint
 		for k, cp := range s.checkpoints {
 			dash := strings.LastIndexByte(k.id, '-')
-			if k.org == org && (strings.HasPrefix(k.id, prefix) || dash >= 0 && strings.HasPrefix(k.id[dash+1:], prefix)) {
+			if k.org == org && !s.isDeleting(org, cp) && (strings.HasPrefix(k.id, prefix) || dash >= 0 && strings.HasPrefix(k.id[dash+1:], prefix)) {
 				found = append(found, cp)
 			}
 		}
