@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/snapfs/snapfs/cas"
@@ -62,6 +63,8 @@ type Store struct {
 	trees  *tree.Reader
 	log    *slog.Logger
 	now    func() time.Time
+
+	retaining sync.Mutex // held by Retain
 }
 
 // Open opens the store in dir in this process. It fails with [ErrNoStore],

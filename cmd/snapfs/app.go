@@ -61,7 +61,7 @@ func newApp() *cli.App {
 		},
 		Commands: commands(program,
 			initCommand, saveCommand, runCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand, duCommand,
-			diffCommand, statusCommand, historyCommand, forkCommand, renameCommand, deleteCommand, gcCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand, leaseCommand,
+			diffCommand, statusCommand, historyCommand, forkCommand, renameCommand, deleteCommand, forgetCommand, gcCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand, leaseCommand,
 			policyCommand, statsCommand, configCommand, versionCommand, helpCommand,
 		),
 		Writer:                    stdout,
@@ -166,6 +166,10 @@ func storeDir(c *cli.Context) (string, error) {
 // openStore connects to the store's daemon, or works in this process; it waits
 // for whoever holds the store.
 func openStore(c *cli.Context, create bool) (*snapshot.Store, error) {
+	return openStoreAs(c, snapshot.Options{Create: create})
+}
+
+func openStoreAs(c *cli.Context, opt snapshot.Options) (*snapshot.Store, error) {
 	dir, err := storeDir(c)
 	if err != nil {
 		return nil, err
@@ -174,11 +178,11 @@ func openStore(c *cli.Context, create bool) (*snapshot.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit, err := parseBytes(setIn(c, storeLimit))
-	if err != nil {
+	if opt.Limit, err = parseBytes(setIn(c, storeLimit)); err != nil {
 		return nil, err
 	}
-	store, err := client.Open(c.Context, dir, snapshot.Options{Create: create, Verb: verbName(c), Logger: log, Limit: limit}, func(held *snapshot.LockedError) {
+	opt.Verb, opt.Logger = verbName(c), log
+	store, err := client.Open(c.Context, dir, opt, func(held *snapshot.LockedError) {
 		fmt.Fprintf(stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
 	})
 	return store, storeHint(err)

@@ -36,6 +36,7 @@ type configFile struct {
 	Limits      configLimits `yaml:"limits"`
 	Secrets     *string      `yaml:"secrets"`
 	Mount       configMount  `yaml:"mount"`
+	Retention   configRetain `yaml:"retention"`
 }
 
 type configLog struct {
@@ -55,11 +56,20 @@ type configMount struct {
 	XAttrs     *bool `yaml:"xattrs"`
 }
 
+type configRetain struct {
+	Enabled    *bool   `yaml:"enabled"`
+	KeepLast   *int    `yaml:"keepLast"`
+	KeepHourly *int    `yaml:"keepHourly"`
+	KeepDaily  *int    `yaml:"keepDaily"`
+	KeepWeekly *int    `yaml:"keepWeekly"`
+	KeepWithin *string `yaml:"keepWithin"`
+}
+
 // A setting can come from a flag, a variable, a file, or be left at its default,
 // in this order.
 type setting struct {
 	key      string // in files
-	flag     string // empty: only files have it
+	flag     string // empty: no flag stands for it
 	env      string // empty: no variable stands for it
 	fallback string
 	path     bool // in a file: relative to that file's directory
@@ -81,6 +91,12 @@ var settings = []setting{
 	{key: "secrets", flag: "secrets", fallback: "warn", check: checkSecrets, file: func(f *configFile) *string { return f.Secrets }},
 	{key: "mount.allowOther", flag: allowOtherFlag, fallback: "false", file: func(f *configFile) *string { return boolText(f.Mount.AllowOther) }},
 	{key: "mount.xattrs", flag: xattrsFlag, fallback: "false", file: func(f *configFile) *string { return boolText(f.Mount.XAttrs) }},
+	{key: retentionEnabled, fallback: "false", file: func(f *configFile) *string { return boolText(f.Retention.Enabled) }},
+	{key: "retention.keepLast", fallback: "0", check: checkKeep, file: func(f *configFile) *string { return intText(f.Retention.KeepLast) }},
+	{key: "retention.keepHourly", fallback: "0", check: checkKeep, file: func(f *configFile) *string { return intText(f.Retention.KeepHourly) }},
+	{key: "retention.keepDaily", fallback: "0", check: checkKeep, file: func(f *configFile) *string { return intText(f.Retention.KeepDaily) }},
+	{key: "retention.keepWeekly", fallback: "0", check: checkKeep, file: func(f *configFile) *string { return intText(f.Retention.KeepWeekly) }},
+	{key: "retention.keepWithin", check: checkWithin, file: func(f *configFile) *string { return f.Retention.KeepWithin }},
 }
 
 // storeLimit is the setting of what the store may take.
@@ -91,6 +107,14 @@ func boolText(b *bool) *string {
 		return nil
 	}
 	s := strconv.FormatBool(*b)
+	return &s
+}
+
+func intText(n *int) *string {
+	if n == nil {
+		return nil
+	}
+	s := strconv.Itoa(*n)
 	return &s
 }
 
@@ -198,7 +222,7 @@ func configure(c *cli.Context) error {
 	c.App.Metadata[configRead] = found
 	own := names(append(c.App.Flags[:len(c.App.Flags):len(c.App.Flags)], c.Command.Flags...))
 	for _, s := range settings {
-		if v := s.value(c, found); own[s.flag] && !given(c, s.flag) {
+		if v := s.value(c, found); s.flag != "" && own[s.flag] && !given(c, s.flag) {
 			if err := c.Set(s.flag, v.Value); err != nil {
 				return usage(fmt.Errorf("%s: %s: %w", v.Source, s.key, err))
 			}
@@ -224,7 +248,7 @@ func setIn(c *cli.Context, key string) string {
 
 // value tells what a setting is, and why.
 func (s setting) value(c *cli.Context, found config) value {
-	if given(c, s.flag) {
+	if s.flag != "" && given(c, s.flag) {
 		return value{Key: s.key, Value: c.String(s.flag), Source: "--" + s.flag}
 	}
 	if s.env != "" {

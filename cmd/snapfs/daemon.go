@@ -215,7 +215,11 @@ func serve(c *cli.Context, req snapshot.MountRequest, ready func(error)) error {
 }
 
 func serveOrJoin(c *cli.Context, req snapshot.MountRequest, ready func(error)) error {
-	store, err := openStore(c, true)
+	rules, retain, err := configuredRetention(c)
+	if err != nil {
+		return err
+	}
+	store, err := openStoreAs(c, snapshot.Options{Create: true, Background: true})
 	if err != nil {
 		return err
 	}
@@ -230,7 +234,13 @@ func serveOrJoin(c *cli.Context, req snapshot.MountRequest, ready func(error)) e
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
-	return errors.Join(serveMounts(c.Context, store, mounts, log, req, ready), store.Close())
+	stop := func() {}
+	if retain {
+		stop = startRetention(c.Context, store, rules)
+	}
+	err = serveMounts(c.Context, store, mounts, log, req, ready, stop)
+	stop()
+	return errors.Join(err, store.Close())
 }
 
 // logOf is where the daemon of this process logs.
@@ -255,7 +265,7 @@ func joinDaemon(c *cli.Context, store *snapshot.Store, req snapshot.MountRequest
 }
 
 // serveMounts is the daemon's life.
-func serveMounts(ctx context.Context, store *snapshot.Store, mounts *fs.Mounts, log *slog.Logger, req snapshot.MountRequest, ready func(error)) error {
+func serveMounts(ctx context.Context, store *snapshot.Store, mounts *fs.Mounts, log *slog.Logger, req snapshot.MountRequest, ready func(error), stop func()) error {
 	// The own mount comes first: once the socket is there, others add theirs, and
 	// rely on this process to live.
 	err := mounts.Mount(ctx, req)
@@ -271,6 +281,7 @@ func serveMounts(ctx context.Context, store *snapshot.Store, mounts *fs.Mounts, 
 	go func() { served <- srv.Serve(listener) }()
 	ready(nil)
 	err = live(ctx, mounts, served, log)
+	stop()
 	// No new mounts from here on, and none left behind.
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer cancel()

@@ -86,6 +86,8 @@ var exitCodes = []struct {
 	{tree.ErrNotFound, exitNotFound},
 	{index.ErrInvalid, exitUsage},
 	{snapshot.ErrRefused, exitUsage},
+	{policy.ErrNoRetention, exitUsage},
+	{policy.ErrRetention, exitUsage},
 	{secrets.ErrUnusable, exitUsage},
 	{capture.ErrUnsavable, exitTrouble}, // whatever its entries suffer from
 	{iofs.ErrPermission, exitForbidden},

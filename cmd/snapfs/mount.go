@@ -54,6 +54,9 @@ func mount(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, _, err := configuredRetention(c); err != nil { // the daemon would only log it
+		return err
+	}
 	if c.Bool("foreground") {
 		return serve(c, req, func(error) {})
 	}
