@@ -93,6 +93,20 @@ func (s *store) fill() map[string]indextest.State {
 	require.NoError(s, err)
 	_, err = s.ix.Rename(ctx, "acme", "c-3", "renamed")
 	require.NoError(s, err)
+	// Three whose deletion is decided, two of them with records that are gone.
+	for _, rec := range []index.Record{indextest.Record("half", "h-1", ""), indextest.Record("half", "h-2", "h-1"), indextest.Record("u", "h-3", "c-3"), indextest.Record("u", "h-4", "h-3")} {
+		cp, err := indextest.Publish(s, s.ix, s.packs, "acme", "", rec)
+		require.NoError(s, err)
+		if rec.Thread == "half" {
+			defer s.packs.Lose(cp.RecordHash)
+		}
+	}
+	_, err = s.ix.BeginForget(ctx, "acme", "u", []string{"h-3"})
+	require.NoError(s, err)
+	_, err = s.ix.BeginDelete(ctx, "acme", "h-4")
+	require.NoError(s, err)
+	require.NoError(s, s.ix.EndDelete(ctx, "acme", []string{"h-3", "h-4"}))
+	require.NoError(s, s.ix.BeginDeleteThread(ctx, "acme", "half"))
 	for _, th := range []string{"gone", "t", "u"} {
 		token := index.NewToken()
 		_, err = s.ix.AcquireLease(ctx, index.AcquireLease{Org: "acme", Thread: th, Token: token, Owner: "owner of " + th, TTL: time.Minute})

@@ -122,7 +122,10 @@ type State struct {
 	Checkpoints map[string][]index.Checkpoint // by thread
 	Artifacts   map[string][]index.Artifact   // by thread
 	Leases      map[string]index.Lease        // by thread
-	Deletions   []index.Deletion              // of all organizations
+	// Deletions are of all organizations, and Deleting what their threads list with them:
+	// of what is being deleted no more than its id need be known.
+	Deletions []index.Deletion
+	Deleting  []string
 }
 
 // Dump reads the whole state of some organizations.
@@ -137,7 +140,7 @@ func Dump(t testing.TB, ix index.Index, orgs ...string) map[string]State {
 		for _, d := range s.Deletions {
 			for cp, err := range ix.Checkpoints(t.Context(), d.Org, d.Thread, index.Page{Deleting: true}) {
 				require.NoError(t, err)
-				s.Checkpoints[d.Org+"\x00"+d.Thread] = append(s.Checkpoints[d.Org+"\x00"+d.Thread], cp)
+				s.Deleting = append(s.Deleting, d.Thread+" "+cp.ID+" "+string(cp.Status)+" "+cp.Name)
 			}
 		}
 		for th, err := range ix.Threads(t.Context(), org, index.Page{}) {

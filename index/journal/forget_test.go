@@ -37,7 +37,7 @@ func grep(t require.TestingT, dir, text string) (n int) {
 func outcome(t require.TestingT, j *Journal) map[string]string {
 	type cp struct{ thread, name string }
 	cps, threads, artifacts := map[string]cp{}, map[string]bool{}, map[string]index.Artifact{}
-	leases := map[string]string{}
+	leases, deleting := map[string]string{}, map[string]bool{}
 	for e, err := range j.Replay(1) {
 		require.NoError(t, err)
 		switch ev := e.Event.(type) {
@@ -56,12 +56,29 @@ func outcome(t require.TestingT, j *Journal) map[string]string {
 			}
 		case Delete:
 			delete(cps, ev.Checkpoint)
+			delete(deleting, "checkpoint "+ev.Checkpoint)
+		case DeleteSome:
+			for _, id := range ev.Checkpoints {
+				delete(cps, id)
+				delete(deleting, "checkpoint "+id)
+			}
+		case Deleting:
+			for _, id := range ev.Checkpoints {
+				if _, ok := cps[id]; ok {
+					deleting["checkpoint "+id] = true
+				}
+			}
+			if threads[ev.Thread] {
+				deleting["thread "+ev.Thread] = true
+			}
 		case DeleteThread:
+			delete(deleting, "thread "+ev.Thread)
 			delete(threads, ev.Thread)
 			delete(leases, ev.Thread)
 			for id, c := range cps {
 				if c.thread == ev.Thread {
 					delete(cps, id)
+					delete(deleting, "checkpoint "+id)
 				}
 			}
 			for id := range artifacts {
@@ -87,6 +104,9 @@ func outcome(t require.TestingT, j *Journal) map[string]string {
 	}
 	for id := range threads {
 		out["thread "+id] = ""
+	}
+	for id := range deleting {
+		out[id] += ", being deleted"
 	}
 	for id, l := range leases {
 		out["lease "+id] = l
@@ -127,7 +147,7 @@ func TestForgetAll(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 40).Draw(rt, "entries") {
 			var ev Event
-			switch rapid.IntRange(0, 8).Draw(rt, "kind") {
+			switch rapid.IntRange(0, 11).Draw(rt, "kind") {
 			case 0, 1:
 				p := Publish{Org: "o", Checkpoint: pick("checkpoint", 5), Thread: pick("thread", 2), ExpectedHead: pick("checkpoint", 5), Name: fresh("named")}
 				if _, there := outcome(rt, j)["checkpoint "+p.Checkpoint]; there {
@@ -158,6 +178,12 @@ func TestForgetAll(t *testing.T) {
 				ev = AcquireLease{Org: "o", Thread: pick("thread", 2), Token: cas.Data.Sum([]byte(fresh("token"))), Owner: fresh("owner"), Expires: 5, TTL: 6}
 			case 8:
 				ev = ReleaseLease{Org: "o", Thread: pick("thread", 2), Fence: rapid.Uint64Range(1, 40).Draw(rt, "fence")}
+			case 9:
+				ev = Deleting{Org: "o", Checkpoints: []string{pick("checkpoint", 5), pick("checkpoint", 5)}}
+			case 10:
+				ev = Deleting{Org: "o", Thread: pick("thread", 2)}
+			case 11:
+				ev = DeleteSome{Org: "o", Checkpoints: []string{pick("checkpoint", 5), pick("checkpoint", 5)}}
 			}
 			_, err := j.Append(ev)
 			require.NoError(rt, err)
