@@ -21,11 +21,6 @@ func (s *Server) rename(ctx context.Context, in *renameInput) (*checkpointOutput
 	return &checkpointOutput{Body: cp}, err
 }
 
-// noWait is for deletions.
-type noWait struct {
-	NoWait bool `query:"noWait" doc:"reply 202 once it is decided, if it is not done by then"`
-}
-
 // deletedOutput says whether a deletion is done.
 type deletedOutput struct{ Status int }
 
@@ -37,15 +32,15 @@ func deleted(done bool, err error) (*deletedOutput, error) {
 }
 
 func (s *Server) deleteCheckpoint(ctx context.Context, in *struct {
-	ID string `path:"id" doc:"the checkpoint's id, percent-encoded once"`
-	noWait
+	ID     string `path:"id" doc:"the checkpoint's id, percent-encoded once"`
+	NoWait bool   `query:"noWait" doc:"reply 202 once it is decided, if it is not done by then"`
 }) (*deletedOutput, error) {
 	return deleted(s.store.Holder().Delete(context.WithoutCancel(ctx), in.ID, snapshot.DeleteOptions{NoWait: in.NoWait}))
 }
 
 func (s *Server) deleteThread(ctx context.Context, in *struct {
-	threadInput
-	noWait
+	Thread string `path:"thread" doc:"the thread's id, percent-encoded once"`
+	NoWait bool   `query:"noWait" doc:"reply 202 once it is decided, if it is not done by then"`
 }) (*deletedOutput, error) {
 	return deleted(s.store.Holder().DeleteThread(context.WithoutCancel(ctx), in.Thread, snapshot.DeleteOptions{NoWait: in.NoWait}))
 }

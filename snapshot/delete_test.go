@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapfs/snapfs/index"
-	"github.com/snapfs/snapfs/policy"
 )
 
 // failing makes every try to end a deletion fail until heal is called.
@@ -32,19 +31,13 @@ func deletable(t *testing.T) (s *Store, ws string) {
 	s, ws = newStore(t), filepath.Join(t.TempDir(), "ws")
 	for i, id := range []string{"c-1", "c-2", "c-3"} {
 		noiseFile(t, ws+"/f", uint64(i+1), 20_000)
-		keep(t, s, ws, "t", id)
+		saveAs(t, s, ws, "t", id, "")
 	}
 	_, err := s.Rename(t.Context(), "c-1", "first")
 	require.NoError(t, err)
 	_, err = s.Fork(t.Context(), "c-2", ForkOptions{Thread: "forked", ID: "fork-1"})
 	require.NoError(t, err)
 	return s, ws
-}
-
-func keep(t *testing.T, s *Store, ws, thread, id string) {
-	t.Helper()
-	_, err := s.Save(t.Context(), SaveOptions{Workspace: ws, Thread: thread, ID: id, Files: policy.FilesOptions{NoDefaults: true}})
-	require.NoError(t, err)
 }
 
 // listed is a thread's checkpoints with their statuses, those being deleted, too.
@@ -92,7 +85,7 @@ func TestDeleteThatFails(t *testing.T) {
 	_, err = s.Save(ctx, SaveOptions{Workspace: ws, Thread: "t", ID: "c-3"})
 	require.ErrorIs(t, err, index.ErrDeleting)
 	require.NotEmpty(t, Hint(err))
-	keep(t, s, ws, "t", "c-4")
+	saveAs(t, s, ws, "t", "c-4", "")
 
 	// Its bytes go before it does.
 	before, err := s.GC(ctx, GCRequest{})
@@ -108,7 +101,7 @@ func TestDeleteThatFails(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Delete(ctx, "c-3")
 	require.ErrorIs(t, err, index.ErrCheckpointNotFound)
-	keep(t, s, ws, "t", "c-3")
+	saveAs(t, s, ws, "t", "c-3", "")
 	require.Equal(t, map[string]string{"c-1": "delete_failed", "c-2": "ready", "c-3": "ready", "c-4": "ready"}, listed(t, s, "t"))
 
 	// A reference that means another thing, too, means that: an exact id comes last now.
@@ -145,7 +138,7 @@ func TestDeleteThreadThatFails(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Delete(ctx, "c-3")
 	require.ErrorIs(t, err, index.ErrCheckpointNotFound, "all of it")
-	keep(t, s, ws, "t", "c-1")
+	saveAs(t, s, ws, "t", "c-1", "")
 	restored(t, s, "fork-1")
 	_, err = s.Delete(ctx, "fork-1")
 	require.NoError(t, err, "a fork's first")
@@ -161,7 +154,7 @@ func TestDeleteIsResumed(t *testing.T) {
 	}{"opened": {}, "opened by a daemon": {opt: Options{Background: true}}, "without the index": {harm: true}, "repaired": {reindex: true}} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := deletable(t)
-			keep(t, s, t.TempDir(), "gone", "g-1")
+			saveAs(t, s, t.TempDir(), "gone", "g-1", "")
 			heal := failing(s)
 			_, err := s.Delete(t.Context(), "c-1")
 			require.Error(t, err)
@@ -261,7 +254,7 @@ func TestDeleteInMemory(t *testing.T) {
 	s := OpenMemory()
 	ws := t.TempDir()
 	write(t, ws, map[string]string{"f": "1"})
-	keep(t, s, ws, "t", "c-1")
+	saveAs(t, s, ws, "t", "c-1", "")
 	heal := failing(s)
 	_, err := s.Delete(t.Context(), "c-1")
 	require.Error(t, err)

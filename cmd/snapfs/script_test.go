@@ -100,6 +100,7 @@ func TestScripts(t *testing.T) {
 			"spoil":   spoil,
 			"id":      keepID,
 			"damaged": damaged,
+			"decided": decided,
 			"until":   until,
 			"holds":   holds,
 			"signal":  signalProcess,

@@ -15,6 +15,7 @@ import (
 func FuzzDecodePayload(f *testing.F) {
 	for i, e := range []Event{
 		event(1), Rename{Org: "o", Checkpoint: "c", Name: "n"}, Delete{Org: "o", Checkpoint: "c"}, DeleteThread{Org: "o", Thread: "t"}, Lost{},
+		Deleting{Org: "o", Checkpoints: []string{"c"}}, Deleting{Org: "o", Thread: "t"}, DeleteSome{Org: "o", Checkpoints: []string{"c", "d"}},
 		AddArtifact{Org: "o", Thread: "t", Artifact: index.Artifact{ID: "a", Name: "n"}}, RemoveArtifact{Org: "o", Thread: "t", Artifact: "a"},
 	} {
 		data, err := encodePayload(Entry{Seq: uint64(i), Time: time.Unix(1, 2), Event: e})

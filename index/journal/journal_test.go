@@ -404,8 +404,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// TestLeaseEntries: how leases are written is part of the format.
-func TestLeaseEntries(t *testing.T) {
+// TestEntries: how leases and deletions are written is part of the format.
+func TestEntries(t *testing.T) {
 	for _, c := range []struct {
 		event Event
 		want  string
@@ -415,6 +415,9 @@ func TestLeaseEntries(t *testing.T) {
 			"a4" + "0107" + "0203" + "0308" + "04a6" + "01616f" + "026174" + "035820" + "01" + strings.Repeat("00", 30) + "02" + "04626d65" + "0505" + "0606",
 		},
 		{ReleaseLease{Org: "o", Thread: "t", Fence: 7}, "a4" + "0107" + "0203" + "0309" + "04a3" + "01616f" + "026174" + "0307"},
+		{Deleting{Org: "o", Checkpoints: []string{"a", "b"}}, "a4" + "0107" + "0203" + "030a" + "04a2" + "01616f" + "028261616162"},
+		{Deleting{Org: "o", Thread: "t"}, "a4" + "0107" + "0203" + "030a" + "04a2" + "01616f" + "036174"},
+		{DeleteSome{Org: "o", Checkpoints: []string{"a", "b"}}, "a4" + "0107" + "0203" + "030c" + "04a2" + "01616f" + "028261616162"},
 	} {
 		data, err := encodePayload(Entry{Seq: 7, Time: time.Unix(0, 3), Event: c.event})
 		require.NoError(t, err)
