@@ -160,9 +160,9 @@ func TestRetain(t *testing.T) {
 		require.Equal(t, []time.Duration{time.Hour}, retain(1))
 		require.Equal(t, "a t-0 t-1", ids(t, s, "t"))
 	}
-	waited := retain(21)
-	require.Equal(t, first.Add(24*time.Hour), *clock)
-	require.Len(t, waited, 21)
+	waited := retain(20)
+	require.Equal(t, first.Add(23*time.Hour), *clock)
+	require.Len(t, waited, 20)
 	require.Equal(t, "a t-0 t-1", ids(t, s, "t"), "interrupted before the moment")
 	retain(1)
 	require.Equal(t, "a t-0", ids(t, s, "t"))
