@@ -132,6 +132,13 @@ func (ix *Index) apply(ctx context.Context, txn *bdb.Txn, e journal.Entry, gone 
 		}
 		return len(c.record), err
 	}
+	n := 0
+	if ev, ok := e.Event.(journal.Rename); ok { // it writes the record again
+		_ = withCheckpoint(txn, ev.Org, ev.Checkpoint, func(c checkpoint) error {
+			n = len(c.record)
+			return nil
+		})
+	}
 	err := applyChange(txn, e)
 	switch {
 	case err == nil || errors.Is(err, index.ErrNewer):
@@ -142,7 +149,7 @@ func (ix *Index) apply(ctx context.Context, txn *bdb.Txn, e journal.Entry, gone 
 		ix.opt.Logger.Error("the journal changes what is not there, the change is left out", "entry", e.Seq, "err", err)
 		err = nil
 	}
-	return 0, err
+	return n, err
 }
 
 // deleted knows what the journal deletes, and with which entry last. The records
