@@ -82,7 +82,18 @@ type Checkpoint struct {
 	Name          string   // empty: unnamed
 	Status        Status
 	StatusMessage string // why the status is Error
+	Received      Received
 }
+
+// Received tells where a checkpoint was before it came to this store. The zero value:
+// it was made here.
+type Received struct {
+	Store string // id of the store that it came from
+	Seq   uint64 // of the journal entry that published it there
+}
+
+// IsZero reports whether the checkpoint was made here.
+func (r Received) IsZero() bool { return r == Received{} }
 
 // A Thread is one line of work.
 type Thread struct {
@@ -119,6 +130,9 @@ type Publish struct {
 	Lease string
 	// Empty: the thread must have no artifacts either, or it is [ErrStaleHead].
 	Empty bool
+	// Received: the checkpoint comes from another store, and its record's parent may be
+	// any. ExpectedHead is compared with the head all the same.
+	Received Received
 }
 
 // Page bounds a listing.
@@ -161,7 +175,7 @@ type Index interface {
 	// thread, creating the thread if need be: all of it or nothing. It fails
 	// with ErrWriterConflict or ErrWriterLost, ErrDuplicateID, ErrStaleHead,
 	// ErrDuplicateName (looked for in this order; ErrDeleting comes before the second) or ErrInvalid (a record that does not decode, or whose parent
-	// contradicts the request), with cas.ErrNotFound if the record is nowhere,
+	// contradicts the request, unless it was received), with cas.ErrNotFound if the record is nowhere,
 	// and with ErrCommitted.
 	Publish(ctx context.Context, p Publish) (Checkpoint, error)
 

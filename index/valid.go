@@ -71,6 +71,17 @@ func ValidName(name string) error {
 	return nil
 }
 
+// Validate checks where a checkpoint came from. The error wraps [ErrInvalid].
+func (r Received) Validate() error {
+	if r.IsZero() {
+		return nil
+	}
+	if r.Seq == 0 {
+		return fmt.Errorf("%w source %s: its number is 0", ErrInvalid, quote(r.Store))
+	}
+	return ValidID("id of a store", r.Store)
+}
+
 // validText checks free text that a record carries.
 func validText(what, s string, maxBytes int) error {
 	if len(s) > maxBytes {

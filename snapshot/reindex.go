@@ -138,7 +138,7 @@ func (r *reindexing) prepare(ctx context.Context, h *localHolder) error {
 			return err
 		}
 		for _, e := range g.Found {
-			p := e.Event.(journal.Publish)
+			p, _, _ := journal.Published(e.Event)
 			if err := report(fmt.Sprintf("checkpoint %s of thread %s is there again%s", quoted(p.Checkpoint), quoted(p.Thread), unnamed)); err != nil {
 				return err
 			}
@@ -162,9 +162,10 @@ func gapText(g journal.Gap) string {
 func publishedIn(entries []journal.Entry) map[string]bool {
 	all := map[string]bool{}
 	for _, e := range entries {
-		switch ev := e.Event.(type) {
-		case journal.Publish:
+		if ev, _, ok := journal.Published(e.Event); ok {
 			all[ev.Checkpoint] = true
+		}
+		switch ev := e.Event.(type) {
 		case journal.Delete:
 			all[ev.Checkpoint] = true
 		case journal.Deleting:
@@ -182,10 +183,10 @@ func publishedIn(entries []journal.Entry) map[string]bool {
 
 // publishAgain is an entry of the journal that publishes a checkpoint; created is Unix
 // time in ns.
-func publishAgain(id, thread, parent string, record cas.Hash, created int64) journal.Entry {
-	return journal.Entry{Time: time.Unix(0, created).UTC(), Event: journal.Publish{
+func publishAgain(id, thread, parent string, record cas.Hash, created int64, from index.Received) journal.Entry {
+	return journal.Entry{Time: time.Unix(0, created).UTC(), Event: journal.NewPublished(journal.Publish{
 		Org: defaultOrg, Checkpoint: id, Thread: thread, Record: record, ExpectedHead: parent,
-	}}
+	}, from)}
 }
 
 // lostRecords finds the records of checkpoints that the journal does not name.
@@ -220,7 +221,7 @@ func (l *lostRecords) fill(ctx context.Context, g journal.Gap, kept []journal.En
 	}
 	var entries []journal.Entry
 	for _, r := range l.found[from:upTo] {
-		entries = append(entries, publishAgain(r.ID, r.Thread, r.Parent, r.hash, r.Created))
+		entries = append(entries, publishAgain(r.ID, r.Thread, r.Parent, r.hash, r.Created, index.Received{}))
 	}
 	l.found = slices.Delete(l.found, from, upTo)
 	return entries, nil

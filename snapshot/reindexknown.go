@@ -33,6 +33,7 @@ type knownCheckpoint struct {
 	Record               string // hash
 	Seq                  uint64 // of the journal's entry that published it
 	Created              int64  // Unix time in ns
+	Received             index.Received
 }
 
 // pendingKnown is what a repair that was interrupted knew; nil: there was none.
@@ -89,7 +90,7 @@ func (k *knownState) fill(g journal.Gap, kept []journal.Entry) (entries []journa
 		if err != nil || published[id] || cp.Seq < g.First || cp.Seq > g.Last {
 			continue
 		}
-		entries = append(entries, publishAgain(id, cp.Thread, cp.Parent, hash, cp.Created))
+		entries = append(entries, publishAgain(id, cp.Thread, cp.Parent, hash, cp.Created, cp.Received))
 	}
 	return entries
 }
@@ -136,7 +137,7 @@ func readState(ctx context.Context, ix index.Index) (*knownState, error) {
 				return nil, err
 			}
 			k.Checkpoints[cp.ID] = knownCheckpoint{
-				Thread: t.ID, Name: cp.Name, Parent: cp.Parent, Record: cp.RecordHash.String(), Seq: cp.Seq, Created: cp.Created,
+				Thread: t.ID, Name: cp.Name, Parent: cp.Parent, Record: cp.RecordHash.String(), Seq: cp.Seq, Created: cp.Created, Received: cp.Received,
 			}
 		}
 	}

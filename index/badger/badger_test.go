@@ -107,6 +107,11 @@ func (s *store) fill() map[string]indextest.State {
 	require.NoError(s, err)
 	require.NoError(s, s.ix.EndDelete(ctx, "acme", []string{"h-3", "h-4"}))
 	require.NoError(s, s.ix.BeginDeleteThread(ctx, "acme", "half"))
+	_, err = s.ix.Publish(ctx, index.Publish{
+		Org: "acme", Record: indextest.Store(s, s.ix, s.packs, indextest.Record("u", "r-1", "of another")), ExpectedHead: "c-3",
+		Received: index.Received{Store: "another", Seq: 77},
+	})
+	require.NoError(s, err)
 	for _, th := range []string{"gone", "t", "u"} {
 		token := index.NewToken()
 		_, err = s.ix.AcquireLease(ctx, index.AcquireLease{Org: "acme", Thread: th, Token: token, Owner: "owner of " + th, TTL: time.Minute})

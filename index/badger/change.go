@@ -46,10 +46,10 @@ func (ix *Index) commit(ev journal.Event, apply func(txn *bdb.Txn, e journal.Ent
 // settleEntry applies one entry and notes that, in one transaction; the deletion of a
 // thread and many artifacts take several.
 func (ix *Index) settleEntry(e journal.Entry, apply func(txn *bdb.Txn, e journal.Entry) error) error {
-	switch ev := e.Event.(type) {
-	case journal.DeleteThread:
+	if ev, ok := e.Event.(journal.DeleteThread); ok {
 		return ix.settleDeleteThread(e, ev)
-	case journal.Publish:
+	}
+	if ev, _, ok := journal.Published(e.Event); ok {
 		if err := ix.settleArtifacts(ev); err != nil {
 			return err
 		}

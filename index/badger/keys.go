@@ -164,18 +164,23 @@ func (t thread) public(id string) index.Thread {
 
 // checkpoint is a checkpoint's value.
 type checkpoint struct {
-	seq     uint64
-	hash    cas.Hash
-	ready   bool
-	created int64
-	thread  string
-	name    string
-	message string
-	record  []byte // encoded; empty if it could not be read
+	seq      uint64
+	hash     cas.Hash
+	ready    bool
+	created  int64
+	thread   string
+	name     string
+	message  string
+	received index.Received
+	record   []byte // encoded; empty if it could not be read
 }
 
+// isReceived is a bit of the state: where the checkpoint came from stands before the
+// record.
+const isReceived = 0x80
+
 func (c checkpoint) encode() []byte {
-	b := make([]byte, 0, 55+len(c.thread)+len(c.name)+len(c.message)+len(c.record))
+	b := make([]byte, 0, 65+len(c.thread)+len(c.name)+len(c.message)+len(c.received.Store)+len(c.record))
 	b = binary.BigEndian.AppendUint64(b, c.seq)
 	b = append(b, c.hash[:]...)
 	if c.ready {
@@ -183,9 +188,15 @@ func (c checkpoint) encode() []byte {
 	} else {
 		b = append(b, 0)
 	}
+	if !c.received.IsZero() {
+		b[len(b)-1] |= isReceived
+	}
 	b = binary.BigEndian.AppendUint64(b, uint64(c.created))
 	for _, s := range []string{c.thread, c.name, c.message} {
 		b = appendStr(b, s)
+	}
+	if !c.received.IsZero() {
+		b = binary.BigEndian.AppendUint64(appendStr(b, c.received.Store), c.received.Seq)
 	}
 	return append(b, c.record...)
 }
@@ -196,11 +207,13 @@ func decodeCheckpoint(b []byte) (checkpoint, error) {
 	if len(b) < fixed {
 		return checkpoint{}, fmt.Errorf("checkpoint of %d bytes: %w", len(b), index.ErrCorrupt)
 	}
-	if b[40] > 1 {
+	state := b[40] &^ isReceived
+	if state > 1 {
 		return checkpoint{}, fmt.Errorf("checkpoint of state %d: %w", b[40], index.ErrCorrupt)
 	}
+	received := b[40]&isReceived != 0
 	c := checkpoint{
-		seq: binary.BigEndian.Uint64(b), hash: cas.Hash(b[8:40]), ready: b[40] == 1,
+		seq: binary.BigEndian.Uint64(b), hash: cas.Hash(b[8:40]), ready: state == 1,
 		created: int64(binary.BigEndian.Uint64(b[41:])),
 	}
 	b = b[fixed:]
@@ -210,12 +223,22 @@ func decodeCheckpoint(b []byte) (checkpoint, error) {
 			return checkpoint{}, fmt.Errorf("checkpoint is cut off: %w", index.ErrCorrupt)
 		}
 	}
+	if received {
+		var ok bool
+		if c.received.Store, b, ok = cutStr(b); !ok || len(b) < 8 {
+			return checkpoint{}, fmt.Errorf("checkpoint is cut off: %w", index.ErrCorrupt)
+		}
+		c.received.Seq, b = binary.BigEndian.Uint64(b), b[8:]
+		if c.received.IsZero() {
+			return checkpoint{}, fmt.Errorf("checkpoint from nowhere: %w", index.ErrCorrupt)
+		}
+	}
 	c.record = b
 	return c, nil
 }
 
 func (c checkpoint) public(id string) (index.Checkpoint, error) {
-	out := index.Checkpoint{RecordHash: c.hash, Seq: c.seq, Name: c.name, Status: index.Ready, StatusMessage: c.message}
+	out := index.Checkpoint{RecordHash: c.hash, Seq: c.seq, Name: c.name, Status: index.Ready, StatusMessage: c.message, Received: c.received}
 	if !c.ready {
 		out.Status = index.Error
 	}

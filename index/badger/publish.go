@@ -42,7 +42,10 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (index.Checkpoint
 	if err != nil {
 		return none, err
 	}
-	if rec.Parent != p.ExpectedHead {
+	if err := p.Received.Validate(); err != nil {
+		return none, err
+	}
+	if p.Received.IsZero() && rec.Parent != p.ExpectedHead {
 		return none, fmt.Errorf("%w record: its parent is %q, the expected head %q", index.ErrInvalid, rec.Parent, p.ExpectedHead)
 	}
 	for _, a := range p.Artifacts {
@@ -56,17 +59,18 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (index.Checkpoint
 		return none, err
 	}
 	var c checkpoint
-	err = ix.commit(journal.Publish{
+	err = ix.commit(journal.NewPublished(journal.Publish{
 		Org: p.Org, Checkpoint: rec.ID, Thread: rec.Thread, Record: p.Record, ExpectedHead: p.ExpectedHead, Name: p.Name, Artifacts: p.Artifacts,
-	}, func(txn *bdb.Txn, e journal.Entry) (err error) {
-		c, err = applyPublish(txn, e, e.Event.(journal.Publish), rec)
+	}, p.Received), func(txn *bdb.Txn, e journal.Entry) (err error) {
+		ev, _, _ := journal.Published(e.Event)
+		c, err = applyPublish(txn, e, ev, rec)
 		return err
 	})
 	if err != nil {
 		return none, fmt.Errorf("checkpoint %q: %w", rec.ID, err)
 	}
 	return index.Checkpoint{
-		Record: rec.Record, RecordHash: p.Record, Seq: c.seq, Name: c.name, Status: index.Ready,
+		Record: rec.Record, RecordHash: p.Record, Seq: c.seq, Name: c.name, Status: index.Ready, Received: c.received,
 	}, nil
 }
 
@@ -147,9 +151,10 @@ func (ix *Index) load(ctx context.Context, hash cas.Hash) (loaded, error) {
 // applyPublish puts one published checkpoint into the tables, with its artifacts unless
 // those are many.
 func applyPublish(txn *bdb.Txn, e journal.Entry, ev journal.Publish, rec loaded) (checkpoint, error) {
+	_, from, _ := journal.Published(e.Event)
 	c := checkpoint{
 		seq: e.Seq, hash: ev.Record, ready: rec.lost == nil, created: rec.Created, thread: ev.Thread, name: ev.Name,
-		record: rec.data,
+		received: from, record: rec.data,
 	}
 	if rec.lost != nil {
 		c.message = cutText(rec.lost.Error(), 1024)

@@ -46,6 +46,14 @@ func TestRenew(t *testing.T) {
 	require.NoError(t, s.ix.AddArtifact(t.Context(), "acme", "v", index.Artifact{ID: "secret-artifact", Name: "secret-file", Blob: blob}))
 	_, _, err = s.ix.Delete(t.Context(), "acme", "secret-id")
 	require.NoError(t, err)
+	received, err := s.ix.Publish(t.Context(), index.Publish{
+		Org: "acme", Record: indextest.Store(s, s.ix, s.packs, indextest.Record("v", "secret-received", "secret-parent")),
+		Name: "secret-name", Received: index.Received{Store: "secret-store", Seq: 7},
+	})
+	require.NoError(t, err)
+	_, _, err = s.ix.Delete(t.Context(), "acme", "secret-received")
+	require.NoError(t, err)
+	s.packs.Lose(received.RecordHash)
 	s.packs.Lose(cp.RecordHash)
 	require.NoError(t, s.ix.RemoveArtifact(t.Context(), "acme", "v", "secret-artifact"))
 	require.NoError(t, s.ix.AddArtifact(t.Context(), "acme", "secret-thread", index.Artifact{ID: "a", Name: "secret-file", Blob: blob}))

@@ -72,14 +72,14 @@ func (ix *Index) replay(ctx context.Context, from uint64, rebuilding bool) error
 			continue
 		}
 		artifacts := 0 // or what takes as much
-		publish, publishes := e.Event.(journal.Publish)
+		published, _, publishes := journal.Published(e.Event)
 		switch ev := e.Event.(type) {
-		case journal.Publish:
-			artifacts = len(ev.Artifacts)
 		case journal.Deleting:
 			artifacts = len(ev.Checkpoints)
 		case journal.DeleteSome:
 			artifacts = len(ev.Checkpoints)
+		default:
+			artifacts = len(published.Artifacts)
 		}
 		if artifacts > batch || entries+artifacts > replayEntries {
 			if err := commit(); err != nil {
@@ -88,7 +88,7 @@ func (ix *Index) replay(ctx context.Context, from uint64, rebuilding bool) error
 		}
 		if publishes && artifacts > batch {
 			txn.Discard() // it does not see what follows
-			if err := ix.settleArtifacts(publish); err != nil {
+			if err := ix.settleArtifacts(published); err != nil {
 				return fmt.Errorf("apply journal entry %d: %w", e.Seq, err)
 			}
 			txn = ix.db.NewTransaction(true)
@@ -111,7 +111,7 @@ func (ix *Index) replay(ctx context.Context, from uint64, rebuilding bool) error
 
 // apply puts one entry into the tables and returns about how many bytes it took.
 func (ix *Index) apply(ctx context.Context, txn *bdb.Txn, e journal.Entry, gone deleted, rebuilding bool) (int, error) {
-	if ev, ok := e.Event.(journal.Publish); ok {
+	if ev, _, ok := journal.Published(e.Event); ok {
 		rec := unread(e, ev)
 		if !gone.after(e, ev) {
 			var err error

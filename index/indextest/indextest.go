@@ -33,6 +33,7 @@ func Run(t *testing.T, engine func(t *testing.T, packs *Packs) Open) {
 		{"publish refusals", testRefusals},
 		{"record must exist", testRecordMissing},
 		{"heads", testHeads},
+		{"received", testReceived},
 		{"concurrent publishers", testConcurrent},
 		{"duplicate ids", testDuplicateIDs},
 		{"names", testNames},

@@ -25,6 +25,7 @@ const (
 	TypeAcquireLease   Type = 8
 	TypeReleaseLease   Type = 9
 	TypeDeleting       Type = 10
+	TypeReceive        Type = 11
 	TypeDeleteSome     Type = 12
 )
 
@@ -47,6 +48,36 @@ type Publish struct {
 
 // Type returns [TypePublish].
 func (Publish) Type() Type { return TypePublish }
+
+// Receive publishes a checkpoint that another store had before. Its record's parent need
+// not be the head.
+type Receive struct {
+	Publish
+	Store string `cbor:"8,keyasint,omitempty"` // id of the store that it came from
+	Seq   uint64 `cbor:"9,keyasint,omitempty"` // of the entry that published it there
+}
+
+// Type returns [TypeReceive].
+func (Receive) Type() Type { return TypeReceive }
+
+// Published returns what an event publishes, whichever of the two kinds it is.
+func Published(ev Event) (p Publish, from index.Received, ok bool) {
+	switch ev := ev.(type) {
+	case Publish:
+		return ev, index.Received{}, true
+	case Receive:
+		return ev.Publish, index.Received{Store: ev.Store, Seq: ev.Seq}, true
+	}
+	return Publish{}, index.Received{}, false
+}
+
+// NewPublished is the event that publishes a checkpoint, which may have been received.
+func NewPublished(p Publish, from index.Received) Event {
+	if from.IsZero() {
+		return p
+	}
+	return Receive{Publish: p, Store: from.Store, Seq: from.Seq}
+}
 
 // Rename gives a checkpoint a name, or takes it away.
 type Rename struct {
@@ -213,6 +244,8 @@ func decodeEvent(t Type, fields []byte) (Event, error) {
 		return decodeFields[Deleting](fields)
 	case TypeDeleteSome:
 		return decodeFields[DeleteSome](fields)
+	case TypeReceive:
+		return decodeFields[Receive](fields)
 	}
 	return nil, fmt.Errorf("event of unknown type %d: %w", t, index.ErrNewer)
 }

@@ -35,20 +35,21 @@ func grep(t require.TestingT, dir, text string) (n int) {
 
 // outcome plays the entries of a log to what an index would have of them in the end.
 func outcome(t require.TestingT, j *Journal) map[string]string {
-	type cp struct{ thread, name string }
+	type cp struct{ thread, name, from string }
 	cps, threads, artifacts := map[string]cp{}, map[string]bool{}, map[string]index.Artifact{}
 	leases, deleting := map[string]string{}, map[string]bool{}
 	for e, err := range j.Replay(1) {
 		require.NoError(t, err)
-		switch ev := e.Event.(type) {
-		case Publish:
+		if ev, from, ok := Published(e.Event); ok {
 			if _, ok := cps[ev.Checkpoint]; ok {
 				continue
 			}
-			cps[ev.Checkpoint], threads[ev.Thread] = cp{ev.Thread, ev.Name}, true
+			cps[ev.Checkpoint], threads[ev.Thread] = cp{ev.Thread, ev.Name, fmt.Sprint(from)}, true
 			for _, a := range ev.Artifacts {
 				artifacts[ev.Thread+"/"+a.ID] = a
 			}
+		}
+		switch ev := e.Event.(type) {
 		case Rename:
 			if c, ok := cps[ev.Checkpoint]; ok {
 				c.name = ev.Name
@@ -100,7 +101,7 @@ func outcome(t require.TestingT, j *Journal) map[string]string {
 	}
 	out := map[string]string{}
 	for id, c := range cps {
-		out["checkpoint "+id] = c.thread + " " + c.name
+		out["checkpoint "+id] = c.thread + " " + c.name + " " + c.from
 	}
 	for id := range threads {
 		out["thread "+id] = ""
@@ -159,6 +160,9 @@ func TestForgetAll(t *testing.T) {
 					}
 				}
 				ev = p
+				if rapid.Bool().Draw(rt, "received") {
+					ev = Receive{Publish: p, Store: fresh("store"), Seq: 7}
+				}
 			case 2:
 				ev = Rename{Org: "o", Checkpoint: pick("checkpoint", 5), Name: fresh("named")}
 			case 3:

@@ -17,6 +17,7 @@ func FuzzDecodePayload(f *testing.F) {
 		event(1), Rename{Org: "o", Checkpoint: "c", Name: "n"}, Delete{Org: "o", Checkpoint: "c"}, DeleteThread{Org: "o", Thread: "t"}, Lost{},
 		Deleting{Org: "o", Checkpoints: []string{"c"}}, Deleting{Org: "o", Thread: "t"}, DeleteSome{Org: "o", Checkpoints: []string{"c", "d"}},
 		AddArtifact{Org: "o", Thread: "t", Artifact: index.Artifact{ID: "a", Name: "n"}}, RemoveArtifact{Org: "o", Thread: "t", Artifact: "a"},
+		Receive{Publish: Publish{Org: "o", Checkpoint: "c", Thread: "t"}, Store: "s", Seq: 7},
 	} {
 		data, err := encodePayload(Entry{Seq: uint64(i), Time: time.Unix(1, 2), Event: e})
 		require.NoError(f, err)

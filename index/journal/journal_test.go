@@ -404,7 +404,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// TestEntries: how leases and deletions are written is part of the format.
+// TestEntries: how they are written is part of the format.
 func TestEntries(t *testing.T) {
 	for _, c := range []struct {
 		event Event
@@ -418,6 +418,7 @@ func TestEntries(t *testing.T) {
 		{Deleting{Org: "o", Checkpoints: []string{"a", "b"}}, "a4" + "0107" + "0203" + "030a" + "04a2" + "01616f" + "028261616162"},
 		{Deleting{Org: "o", Thread: "t"}, "a4" + "0107" + "0203" + "030a" + "04a2" + "01616f" + "036174"},
 		{DeleteSome{Org: "o", Checkpoints: []string{"a", "b"}}, "a4" + "0107" + "0203" + "030c" + "04a2" + "01616f" + "028261616162"},
+		{Receive{Publish: Publish{Org: "o", Checkpoint: "c", Thread: "t"}, Store: "s", Seq: 9}, "a4" + "0107" + "0203" + "030b" + "04a5" + "01616f" + "026163" + "036174" + "086173" + "0909"},
 	} {
 		data, err := encodePayload(Entry{Seq: 7, Time: time.Unix(0, 3), Event: c.event})
 		require.NoError(t, err)

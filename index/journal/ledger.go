@@ -130,8 +130,7 @@ type involved struct {
 
 // follow takes in one entry.
 func (l *ledger) follow(e Entry) (in involved) {
-	switch ev := e.Event.(type) {
-	case Publish:
+	if ev, _, ok := Published(e.Event); ok {
 		fresh := false
 		in.head = l.alive[checkpointKey(ev.Org, ev.ExpectedHead)]
 		in.thread, _ = l.live(threadKey(ev.Org, ev.Thread), nil)
@@ -143,6 +142,9 @@ func (l *ledger) follow(e Entry) (in involved) {
 			f, _ := l.live(artifactKey(ev.Org, ev.Thread, a.ID), in.thread)
 			in.artifacts = append(in.artifacts, f)
 		}
+		return in
+	}
+	switch ev := e.Event.(type) {
 	case Rename:
 		if in.checkpoint = l.alive[checkpointKey(ev.Org, ev.Checkpoint)]; in.checkpoint != nil {
 			in.checkpoint.name(e.Seq, l.next < 0)
@@ -184,23 +186,10 @@ func (l *ledger) without(e Entry) Event {
 	in := l.follow(e)
 	switch ev := e.Event.(type) {
 	case Publish:
-		ev.Thread = in.thread.id(ev.Thread)
-		ev.Checkpoint = in.checkpoint.id(ev.Checkpoint)
-		if in.head == nil && ev.ExpectedHead != "" && !isStand(ev.ExpectedHead) {
-			ev.ExpectedHead = "" // nobody knows it, and nothing depends on it
-		}
-		ev.ExpectedHead = in.head.id(ev.ExpectedHead)
-		if in.checkpoint.gone || in.again || in.checkpoint.named != e.Seq {
-			ev.Name = ""
-		}
-		if in.checkpoint.gone {
-			ev.Record = [32]byte{}
-		}
-		if len(ev.Artifacts) > 0 {
-			ev.Artifacts = slices.Clone(ev.Artifacts)
-		}
-		for i, f := range in.artifacts {
-			ev.Artifacts[i] = f.without(ev.Artifacts[i])
+		return in.publish(ev, e.Seq)
+	case Receive:
+		if ev.Publish = in.publish(ev.Publish, e.Seq); in.checkpoint.gone {
+			ev.Store, ev.Seq = "", 0
 		}
 		return ev
 	case Rename:
@@ -265,6 +254,29 @@ func (in involved) ids(ids []string) (all []string) {
 		}
 	}
 	return all
+}
+
+// publish is what entry number seq publishes without what is gone.
+func (in involved) publish(ev Publish, seq uint64) Publish {
+	ev.Thread = in.thread.id(ev.Thread)
+	ev.Checkpoint = in.checkpoint.id(ev.Checkpoint)
+	if in.head == nil && ev.ExpectedHead != "" && !isStand(ev.ExpectedHead) {
+		ev.ExpectedHead = "" // nobody knows it, and nothing depends on it
+	}
+	ev.ExpectedHead = in.head.id(ev.ExpectedHead)
+	if in.checkpoint.gone || in.again || in.checkpoint.named != seq {
+		ev.Name = ""
+	}
+	if in.checkpoint.gone {
+		ev.Record = [32]byte{}
+	}
+	if len(ev.Artifacts) > 0 {
+		ev.Artifacts = slices.Clone(ev.Artifacts)
+	}
+	for i, f := range in.artifacts {
+		ev.Artifacts[i] = f.without(ev.Artifacts[i])
+	}
+	return ev
 }
 
 // without is an artifact without what is not to be known of it.

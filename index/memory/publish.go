@@ -35,7 +35,10 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (out index.Checkp
 	if err != nil {
 		return out, err
 	}
-	if rec.Parent != p.ExpectedHead {
+	if err := p.Received.Validate(); err != nil {
+		return out, err
+	}
+	if p.Received.IsZero() && rec.Parent != p.ExpectedHead {
 		return out, fmt.Errorf("%w record: its parent is %q, the expected head %q", index.ErrInvalid, rec.Parent, p.ExpectedHead)
 	}
 	for _, a := range p.Artifacts {
@@ -53,7 +56,7 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (out index.Checkp
 		return out, err
 	}
 	t := s.touch(p.Org, rec.Thread)
-	cp := &index.Checkpoint{Record: rec, RecordHash: p.Record, Seq: s.seq, Name: p.Name, Status: index.Ready}
+	cp := &index.Checkpoint{Record: rec, RecordHash: p.Record, Seq: s.seq, Name: p.Name, Status: index.Ready, Received: p.Received}
 	s.checkpoints[key{p.Org, rec.ID}] = cp
 	t.order = append(t.order, cp)
 	t.Checkpoints++
