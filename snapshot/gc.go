@@ -74,7 +74,7 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 		return GCResult{}, fmt.Errorf("gc: %w", err)
 	}
 	if !req.DryRun {
-		if err := local.Sweep(h.fsys, h.dir); err != nil {
+		if err := local.SweepAll(h.fsys, h.dir); err != nil {
 			return GCResult{}, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,14 @@ const (
 	packsDir   = "packs"
 	tmpDir     = "tmp"
 	packSuffix = ".pack"
+	// keptPrefix begins the names in tmp/ of packs that are kept when their writer ends
+	// before its work is done: see [Options.Keep].
+	keptPrefix = "kept-"
 )
+
+// keptFor is how long a kept pack waits for somebody to go on with it.
+const keptFor = 7 * 24 * time.Hour
+
 
 // packPath is where a pack lies for good.
 func packPath(dir string, id cas.PackID) string {
@@ -38,6 +46,11 @@ func packPath(dir string, id cas.PackID) string {
 // tmpPath is where a pack is written.
 func tmpPath(dir string, id cas.PackID) string {
 	return filepath.Join(dir, tmpDir, id.String()+packSuffix)
+}
+
+// keptPath is where a pack is written that is kept.
+func keptPath(dir string, id cas.PackID) string {
+	return filepath.Join(dir, tmpDir, keptPrefix+id.String()+packSuffix)
 }
 
 // Create makes the directories of an empty store in dir.
@@ -66,6 +79,9 @@ func UnfinishedSize(dir string, id cas.PackID) (int64, error) {
 // holds. Its bytes must be durable already; its name is when Adopt returns.
 func (s *Store) Adopt(id cas.PackID) ([]cas.Located, error) {
 	f, err := os.Open(tmpPath(s.dir, id))
+	if errors.Is(err, iofs.ErrNotExist) {
+		f, err = os.Open(keptPath(s.dir, id))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("adopt pack: %w", err)
 	}
@@ -262,14 +278,28 @@ func lockTemp(f disk.File) (swept bool, err error) {
 	return st.Nlink == 0, nil
 }
 
-// Sweep removes the unfinished files in tmp/ that no living writer holds.
+// Sweep removes the unfinished files in tmp/ that no living writer holds, but for packs
+// that are kept and were written to in the last days.
 func Sweep(fsys disk.FS, dir string) error {
+	return sweep(fsys, dir, time.Now().Add(-keptFor))
+}
+
+// SweepAll removes kept packs, too.
+func SweepAll(fsys disk.FS, dir string) error { return sweep(fsys, dir, time.Time{}) }
+
+// sweep leaves packs alone that are kept and were written to after a time; zero: none.
+func sweep(fsys disk.FS, dir string, kept time.Time) error {
 	tmp := filepath.Join(dir, tmpDir)
 	files, err := os.ReadDir(tmp)
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	for _, entry := range files {
+		if strings.HasPrefix(entry.Name(), keptPrefix) && !kept.IsZero() {
+			if info, err := entry.Info(); err != nil || info.ModTime().After(kept) {
+				continue
+			}
+		}
 		f, err := os.Open(filepath.Join(tmp, entry.Name()))
 		if err != nil {
 			continue // taken over or swept meanwhile

@@ -49,6 +49,10 @@ type Options struct {
 	// Places bounds the memory for places of objects that were learned from packs'
 	// footers, in bytes; 0: the index is asked each time.
 	Places int
+	// Keep has writers leave what they have put in tmp/ when they end, however they end,
+	// before it is a pack of the store's: [Store.Salvage] takes it over. What a Put has
+	// returned for outlives the process.
+	Keep bool
 	// FS changes the packs' files; nil: the operating system's.
 	FS disk.FS
 }

@@ -21,6 +21,11 @@ import (
 const (
 	flushAt        = 1 << 20
 	writebackEvery = 8 << 20
+	// keepAt is flushAt for packs that are kept; lookEvery how many bytes of one are
+	// written before the free space is looked at again, since it does not go when the
+	// disk is full.
+	keepAt    = 64 << 10
+	lookEvery = 4 << 20
 )
 
 // A writer appends records to packs of its own.
@@ -67,7 +72,22 @@ func (w *writer) Put(ctx context.Context, objs ...cas.Object) error {
 			return w.fail(err)
 		}
 	}
+	if w.store.opt.Keep {
+		if err := w.spill(); err != nil {
+			return w.fail(err)
+		}
+	}
 	return nil
+}
+
+// spill writes what is gathered.
+func (w *writer) spill() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pack == nil || len(w.pack.buf) == 0 {
+		return nil
+	}
+	return w.pack.flush()
 }
 
 // fail makes the writer unusable: an object was claimed and is not in a pack.
@@ -167,6 +187,12 @@ func (w *writer) append(r record) error {
 		}
 		w.pack = p
 	}
+	if w.store.opt.Keep && w.pack.written-w.pack.looked >= lookEvery {
+		if err := CheckSpace(w.store.dir); err != nil {
+			return err
+		}
+		w.pack.looked = w.pack.written
+	}
 	if err := w.pack.append(r); err != nil {
 		return err
 	}
@@ -236,11 +262,17 @@ func (w *writer) Close() error {
 	w.closed = true
 	left := w.pending
 	if w.pack != nil {
+		if w.store.opt.Keep && w.err == nil {
+			_ = w.pack.flush() // what is not there is put again
+		}
 		w.pack.f.Close()
 		left = append(left, w.pack.id)
 	}
 	w.mu.Unlock()
 	_ = w.closing.Wait() // its error was Flush's to report
+	if w.store.opt.Keep {
+		return nil
+	}
 	for _, id := range left {
 		// A pack that was handed over is no longer in tmp/.
 		if err := w.store.fsys.Remove(tmpPath(w.store.dir, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -257,6 +289,8 @@ type openPack struct {
 	buf     []byte    // records not written yet
 	written int64
 	synced  int64 // up to here the kernel was told to write back
+	looked  int64 // when so much was written, there was room
+	flushAt int   // bytes gathered for one write
 	objects []cas.Located
 }
 
@@ -268,10 +302,15 @@ func (s *Store) createPack(useReserve bool) (*openPack, error) {
 			return nil, err
 		}
 	}
-	p := &openPack{buf: appendPackHeader(make([]byte, 0, flushAt+recordHeader))}
+	p := &openPack{flushAt: flushAt}
+	path := tmpPath
+	if s.opt.Keep && !useReserve {
+		p.flushAt, path = keepAt, keptPath
+	}
+	p.buf = appendPackHeader(make([]byte, 0, p.flushAt+recordHeader))
 	f, err := createTemp(s.fsys, s.dir, func() string {
 		_, _ = rand.Read(p.id[:]) // never fails
-		return tmpPath(s.dir, p.id)
+		return path(s.dir, p.id)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create pack: %w", err)
@@ -290,7 +329,7 @@ func (p *openPack) fits(r record) bool {
 func (p *openPack) append(r record) error {
 	p.objects = append(p.objects, r.located(p.id, p.written+int64(len(p.buf))))
 	p.buf = r.append(p.buf)
-	if len(p.buf) < flushAt {
+	if len(p.buf) < p.flushAt {
 		return nil
 	}
 	return p.flush()
