@@ -55,6 +55,7 @@ func Sentinels() []Sentinel {
 		{index.ErrDuplicateName, "DUPLICATE_NAME"},
 		{snapshot.ErrBusy, "BUSY"},
 		{snapshot.ErrThreadNotEmpty, "THREAD_NOT_EMPTY"},
+		{snapshot.ErrDiverged, "DIVERGED"},
 		{snapshot.ErrThreadUnclear, "THREAD_UNCLEAR"},
 		{snapshot.ErrSessionOver, "SESSION_OVER"},
 		{snapshot.ErrAmbiguous, "AMBIGUOUS"},

@@ -187,7 +187,7 @@ func (s *session) Publish(ctx context.Context, req snapshot.PublishRequest) (sna
 			return cp, err
 		}
 	}
-	body, err := json.Marshal(Publish{Record: req.Record.String(), Name: req.Name, Artifacts: req.Artifacts})
+	body, err := json.Marshal(Publish{Record: req.Record.String(), Name: req.Name, Artifacts: req.Artifacts, Received: req.Received})
 	if err != nil {
 		return cp, err
 	}

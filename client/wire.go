@@ -37,6 +37,8 @@ type Publish struct {
 	Name   string `json:"name,omitempty" doc:"name of the new checkpoint"`
 	// Artifacts are given to the thread in the same step.
 	Artifacts []snapshot.Artifact `json:"artifacts,omitempty" doc:"to be given to the thread in the same step"`
+	// Received: the record's parent need not be the head then.
+	Received *snapshot.Received `json:"received,omitempty" doc:"the store that had the checkpoint before"`
 }
 
 // Rename is the body of a request to name a checkpoint.

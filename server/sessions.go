@@ -227,7 +227,7 @@ func (s *Server) publish(ctx context.Context, in *publishInput) (*checkpointOutp
 		return nil, badRequest(err)
 	}
 	cp, err := o.Publish(context.WithoutCancel(ctx), snapshot.PublishRequest{
-		Record: record, Name: in.Body.Name, Artifacts: in.Body.Artifacts,
+		Record: record, Name: in.Body.Name, Artifacts: in.Body.Artifacts, Received: in.Body.Received,
 	})
 	if err != nil {
 		return nil, err

@@ -45,6 +45,15 @@ type Checkpoint struct {
 	Redactions    uint64            `json:"redactions"`          // values of declared secrets that were overwritten
 	Findings      uint64            `json:"findings"`            // what looked like a secret
 	Secrets       []SecretDoc       `json:"secrets,omitempty"`   // where those were; only from Show
+	// Sequence rises with every checkpoint that is published in the store.
+	Sequence uint64    `json:"sequence,omitempty"`
+	Received *Received `json:"received,omitempty"`
+}
+
+// Received tells which store a checkpoint came from, by push or pull.
+type Received struct {
+	Store    string `json:"store"`    // its id
+	Sequence uint64 `json:"sequence"` // of the checkpoint there
 }
 
 // Origin is the checkpoint that a fork came from.
@@ -157,6 +166,10 @@ func newCheckpoint(cp index.Checkpoint) Checkpoint {
 		Omitted:       cp.OmissionCount,
 		Redactions:    cp.Redactions,
 		Findings:      cp.FindingCount,
+		Sequence:      cp.Seq,
+	}
+	if !cp.Received.IsZero() {
+		doc.Received = &Received{Store: cp.Received.Store, Sequence: cp.Received.Seq}
 	}
 	if cp.Origin != nil {
 		doc.Origin = &Origin{Thread: cp.Origin.Thread, Checkpoint: cp.Origin.Checkpoint}
@@ -231,7 +244,7 @@ const (
 )
 
 // Describe returns what never changes about a checkpoint as an indented JSON
-// document: all but its name and its status. It has the first 10,000 omissions, the
+// document: all but its name, its status, and what another store knows otherwise. It has the first 10,000 omissions, the
 // first 10,000 places of secrets with as many ranges and findings together, and no
 // policy of more than 1 MiB.
 func (s *Store) Describe(ctx context.Context, cp Checkpoint) ([]byte, error) {
@@ -240,6 +253,7 @@ func (s *Store) Describe(ctx context.Context, cp Checkpoint) ([]byte, error) {
 		return nil, err
 	}
 	full.Name, full.Status, full.StatusMessage = "", "", ""
+	full.Sequence, full.Received = 0, nil // another store has others
 	full.Omissions = slices.Clone(full.Omissions[:min(len(full.Omissions), describedOmissions)])
 	full.Secrets = fewSecrets(full.Secrets)
 	if len(full.Policy) > describedPolicy {

@@ -63,11 +63,7 @@ func (s *Store) Du(ctx context.Context, ref, at string, fn func(Sizes) error) er
 // sizes counts an entry and what lies below it. reached has the objects that were reached
 // before, and then all.
 func (s *Store) sizes(ctx context.Context, at string, e tree.Entry, reached map[cas.Key]struct{}) (Sizes, error) {
-	all := reacher{objects: s.blobs, first: func(key cas.Key) bool {
-		_, known := reached[key]
-		reached[key] = struct{}{}
-		return !known
-	}}
+	all := reach{source: s.blobs, seen: reached, found: nothing}
 	out := Sizes{Path: NewPath(at)}
 	var err error
 	switch e.Kind {
@@ -79,11 +75,11 @@ func (s *Store) sizes(ctx context.Context, at string, e tree.Entry, reached map[
 		if d, err = s.trees.Open(ctx, e.Hash); err == nil {
 			totals := d.Root().Totals
 			out.Files, out.Dirs, out.Bytes = totals.Files, totals.Dirs, totals.Bytes
-			err = all.tree(ctx, e.Hash)
+			err = all.tree(ctx, cas.Key{NS: cas.Trees, Hash: e.Hash})
 		}
 	}
 	if err == nil && !e.XAttrs.IsZero() {
-		err = all.tree(ctx, e.XAttrs)
+		err = all.tree(ctx, cas.Key{NS: cas.Trees, Hash: e.XAttrs})
 	}
 	if err != nil {
 		return Sizes{}, err

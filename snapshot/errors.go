@@ -29,6 +29,8 @@ var (
 	ErrForbidden = errors.New("forbidden")
 	// ErrThreadNotEmpty: a fork into a thread that has checkpoints.
 	ErrThreadNotEmpty = errors.New("the thread is not empty")
+	// ErrDiverged: two stores have a thread that went on in different ways in each.
+	ErrDiverged = errors.New("the thread has diverged")
 	// ErrThreadUnclear: no thread was named and none follows from the directory.
 	ErrThreadUnclear = errors.New("which thread is not clear")
 	// ErrMounted: something is mounted there already, or it is no place for a mount.

@@ -95,7 +95,7 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 		if err != nil {
 			return GCResult{}, fmt.Errorf("gc: %w", err)
 		}
-		if _, ok := m.reached[o.Key]; !ok {
+		if _, ok := m.seen[o.Key]; !ok {
 			dead[o.Key] = struct{}{}
 			res.Objects++
 			res.Bytes += local.RecordSize(o.Location)
@@ -109,7 +109,7 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 	if err := m.all(ctx); err != nil {
 		return res, fmt.Errorf("gc: mark again: %w", err)
 	}
-	h.pardon(m.reached)
+	h.pardon(m.seen)
 	if err := sw.run(ctx, packs); err != nil {
 		return res, fmt.Errorf("gc: sweep: %w", err)
 	}

@@ -104,9 +104,10 @@ type Base struct {
 
 // PublishRequest ends a save.
 type PublishRequest struct {
-	Record    cas.Hash // in the records namespace; its Parent is the session's head
+	Record    cas.Hash // in the records namespace; its Parent is the session's head, unless it was received
 	Name      string
 	Artifacts []Artifact // to be added to the thread in the same step
+	Received  *Received  // the store that the checkpoint comes from; nil: it was made here
 }
 
 // MountRequest asks a daemon for a mount.

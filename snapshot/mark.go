@@ -15,26 +15,19 @@ import (
 // A marker follows everything that checkpoints need. It may be asked again for
 // what was published since; what it followed once costs nothing then.
 type marker struct {
-	reacher
-	h       *localHolder
-	reached map[cas.Key]struct{}
+	reach
+	h *localHolder
 	// newest is the number of the newest checkpoint that was followed, of each
 	// thread, by organization and id: a thread may get one while the next is looked
 	// at.
 	newest map[[2]string]uint64
+	meter  *progress.Meter
 	sizes  map[cas.PackID]int64 // of packs that were looked at; 0: not there
 }
 
 func newMarker(h *localHolder, meter *progress.Meter) *marker {
-	m := &marker{h: h, reached: map[cas.Key]struct{}{}, newest: map[[2]string]uint64{}, sizes: map[cas.PackID]int64{}}
-	m.reacher = reacher{objects: h.objects, leaf: m.there, first: func(key cas.Key) bool {
-		if _, ok := m.reached[key]; ok {
-			return false
-		}
-		m.reached[key] = struct{}{}
-		meter.Add(1, 0)
-		return true
-	}}
+	m := &marker{h: h, meter: meter, newest: map[[2]string]uint64{}, sizes: map[cas.PackID]int64{}}
+	m.reach = reach{source: h.objects, seen: map[cas.Key]struct{}{}, found: m.there}
 	return m
 }
 
@@ -94,11 +87,19 @@ func (m *marker) checkpoint(ctx context.Context, cp index.Checkpoint) error {
 	if cp.Status != index.Ready {
 		return nil
 	}
-	return m.record(ctx, cp.RecordHash, cp.Record)
+	return m.reach.checkpoint(ctx, cp.Record, cp.RecordHash)
 }
 
-// there fails unless all the objects are.
-func (m *marker) there(ctx context.Context, keys []cas.Key) error {
+// there fails when an object is missing that was not read.
+func (m *marker) there(ctx context.Context, read bool, objs ...needed) error {
+	m.meter.Add(int64(len(objs)), 0)
+	if read {
+		return nil
+	}
+	keys := make([]cas.Key, len(objs))
+	for i, o := range objs {
+		keys[i] = o.Key
+	}
 	has, err := m.has(ctx, keys)
 	if err != nil {
 		return err

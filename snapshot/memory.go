@@ -40,7 +40,7 @@ func (h *localHolder) gcMemory(ctx context.Context, req GCRequest) (GCResult, er
 	res := GCResult{Waiting: len(h.live)}
 	var dead []cas.Key
 	for _, o := range h.memory.Objects() {
-		if _, ok := m.reached[o.Key]; !ok {
+		if _, ok := m.seen[o.Key]; !ok {
 			dead = append(dead, o.Key)
 			res.Bytes += int64(o.Location.Plain)
 		}

@@ -9,24 +9,55 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// A reacher goes from what checkpoints name down to the last object that they need. It is
-// not for concurrent use.
-type reacher struct {
-	objects cas.Source
-	// first reports whether what lies below an object, which was reached just now, is to
-	// be reached from here too; else that was done before.
-	first func(key cas.Key) bool
-	// leaf is given what leads nowhere further, and was reached for the first time; nil:
-	// nobody wants to know.
-	leaf func(ctx context.Context, keys []cas.Key) error
-	buf  []byte
+// A reach follows everything that checkpoints need: each object once, however many
+// checkpoints share it, and what an object names before the object itself.
+type reach struct {
+	source cas.Source
+	seen   map[cas.Key]struct{}
+	// claim, unless it is nil, decides instead of seen what is reached for the first time.
+	claim func(key cas.Key) bool
+	// found is told of objects when they are reached for the first time. read says that
+	// the source had them: they were read to learn what they name.
+	found func(ctx context.Context, read bool, objs ...needed) error
+	fresh []cas.Key // seen since the last mark, if that was called
+	marks bool
+	buf   []byte
 }
 
-// record reaches a checkpoint's record, which has the hash, and all that it names.
-func (r *reacher) record(ctx context.Context, hash cas.Hash, rec index.Record) error {
-	if err := r.leaves(ctx, cas.Key{NS: cas.Records, Hash: hash}); err != nil {
-		return err
+// needed is an object that a checkpoint needs.
+type needed struct {
+	cas.Key
+	kind cas.Kind
+}
+
+// mark begins what undo takes back.
+func (r *reach) mark() { r.fresh, r.marks = r.fresh[:0], true }
+
+// undo forgets what was seen since the last mark: it is followed again.
+func (r *reach) undo() {
+	for _, key := range r.fresh {
+		delete(r.seen, key)
 	}
+	r.fresh = r.fresh[:0]
+}
+
+// first reports whether a key is reached for the first time.
+func (r *reach) first(key cas.Key) bool {
+	if r.claim != nil {
+		return r.claim(key)
+	}
+	if _, ok := r.seen[key]; ok {
+		return false
+	}
+	r.seen[key] = struct{}{}
+	if r.marks {
+		r.fresh = append(r.fresh, key)
+	}
+	return true
+}
+
+// checkpoint follows one checkpoint, of whose record hash is the name.
+func (r *reach) checkpoint(ctx context.Context, rec index.Record, hash cas.Hash) error {
 	for _, b := range []struct {
 		ns   cas.Namespace
 		blob index.Blob
@@ -40,20 +71,24 @@ func (r *reacher) record(ctx context.Context, hash cas.Hash, rec index.Record) e
 			}
 		}
 	}
-	list, err := readArtifacts(ctx, r.objects, rec)
+	list, err := readArtifacts(ctx, r.source, rec)
 	if err == nil {
 		err = r.artifacts(ctx, list)
 	}
 	if err == nil && !rec.Root.XAttrs.IsZero() {
-		err = r.tree(ctx, rec.Root.XAttrs)
+		err = r.tree(ctx, cas.Key{NS: cas.Trees, Hash: rec.Root.XAttrs})
+	}
+	if err == nil {
+		err = r.tree(ctx, cas.Key{NS: cas.Trees, Hash: rec.Root.Tree})
 	}
 	if err != nil {
 		return err
 	}
-	return r.tree(ctx, rec.Root.Tree)
+	return r.leaves(ctx, needed{cas.Key{NS: cas.Records, Hash: hash}, cas.Data})
 }
 
-func (r *reacher) artifacts(ctx context.Context, artifacts []index.Artifact) error {
+// artifacts follows the contents of artifacts.
+func (r *reach) artifacts(ctx context.Context, artifacts []index.Artifact) error {
 	for _, a := range artifacts {
 		if err := r.blob(ctx, cas.Artifacts, cas.Blob{Hash: a.Blob.Hash, Size: int64(a.Blob.Size)}); err != nil {
 			return err
@@ -63,66 +98,80 @@ func (r *reacher) artifacts(ctx context.Context, artifacts []index.Artifact) err
 }
 
 // leaves reaches objects that lead nowhere further.
-func (r *reacher) leaves(ctx context.Context, keys ...cas.Key) error {
-	fresh := keys[:0]
-	for _, k := range keys {
-		if r.first(k) {
-			fresh = append(fresh, k)
+func (r *reach) leaves(ctx context.Context, objs ...needed) error {
+	fresh := objs[:0]
+	for _, o := range objs {
+		if r.first(o.Key) {
+			fresh = append(fresh, o)
 		}
 	}
-	if r.leaf == nil || len(fresh) == 0 {
+	if len(fresh) == 0 {
 		return nil
 	}
-	return r.leaf(ctx, fresh)
+	return r.found(ctx, false, fresh...)
 }
 
-// blob reaches a blob: its one object, or its list and its chunks.
-func (r *reacher) blob(ctx context.Context, ns cas.Namespace, b cas.Blob) error {
+// blob reaches a blob: its one object, or its chunks and its list.
+func (r *reach) blob(ctx context.Context, ns cas.Namespace, b cas.Blob) error {
 	key := cas.Key{NS: ns, Hash: b.Hash}
 	if !b.Chunked() {
-		return r.leaves(ctx, key)
+		return r.leaves(ctx, needed{key, cas.Data})
 	}
 	if !r.first(key) {
 		return nil
 	}
-	chunks, err := cas.Chunks(ctx, r.objects, ns, b)
+	chunks, err := cas.Chunks(ctx, r.source, ns, b)
 	if err != nil {
 		return err
 	}
-	var keys []cas.Key
+	var objs []needed
 	for _, c := range chunks {
 		if !c.Zeros() {
-			keys = append(keys, cas.Key{NS: ns, Hash: c.Hash})
+			objs = append(objs, needed{cas.Key{NS: ns, Hash: c.Hash}, cas.Data})
 		}
 	}
-	return r.leaves(ctx, keys...)
+	if err := r.leaves(ctx, objs...); err != nil {
+		return err
+	}
+	return r.found(ctx, true, needed{key, cas.List})
 }
 
-// tree reaches an object of the trees namespace and all below it.
-func (r *reacher) tree(ctx context.Context, root cas.Hash) error {
-	todo := []cas.Key{{NS: cas.Trees, Hash: root}}
+// tree follows an object of the trees namespace and all below it.
+func (r *reach) tree(ctx context.Context, root cas.Key) error {
+	type step struct {
+		key  cas.Key
+		done bool // all below it was followed
+	}
+	todo := []step{{key: root}}
 	for len(todo) > 0 {
-		key := todo[len(todo)-1]
+		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if !r.first(key) {
+		if at.done {
+			if err := r.found(ctx, true, needed{at.key, cas.Data}); err != nil {
+				return err
+			}
+			continue
+		}
+		if !r.first(at.key) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		data, err := r.objects.Read(ctx, key, r.buf[:0])
+		data, err := r.source.Read(ctx, at.key, r.buf[:0])
 		if err != nil {
 			return err
 		}
 		r.buf = data
 		refs, err := tree.Refs(data)
 		if err != nil {
-			return fmt.Errorf("%s: %w: %w", key, err, cas.ErrCorrupt)
+			return fmt.Errorf("%s: %w: %w", at.key, err, cas.ErrCorrupt)
 		}
-		var small []cas.Key
+		todo = append(todo, step{at.key, true})
+		var small []needed
 		for _, ref := range refs {
 			if ref.Key.NS == cas.Trees {
-				todo = append(todo, ref.Key)
+				todo = append(todo, step{key: ref.Key})
 				continue
 			}
 			if b := (cas.Blob{Hash: ref.Key.Hash, Size: int64(ref.Size)}); b.Chunked() {
@@ -131,10 +180,10 @@ func (r *reacher) tree(ctx context.Context, root cas.Hash) error {
 				}
 				continue
 			}
-			small = append(small, ref.Key)
+			small = append(small, needed{ref.Key, cas.Data})
 		}
 		if err := r.leaves(ctx, small...); err != nil {
-			return fmt.Errorf("in directory %s: %w", key.Hash, err)
+			return fmt.Errorf("in directory %s: %w", at.key.Hash, err)
 		}
 	}
 	return nil

@@ -212,8 +212,12 @@ func (s *localSession) Publish(ctx context.Context, req PublishRequest) (Checkpo
 	if err != nil {
 		return Checkpoint{}, err
 	}
+	var from index.Received
+	if req.Received != nil {
+		from = index.Received{Store: req.Received.Store, Seq: req.Received.Sequence}
+	}
 	cp, err := s.h.index.Publish(ctx, index.Publish{
-		Org: defaultOrg, Record: req.Record, ExpectedHead: s.head, Name: req.Name, Artifacts: artifacts, Lease: s.req.Lease, Empty: s.req.Empty,
+		Org: defaultOrg, Record: req.Record, Received: from, ExpectedHead: s.head, Name: req.Name, Artifacts: artifacts, Lease: s.req.Lease, Empty: s.req.Empty,
 	})
 	if err != nil {
 		return Checkpoint{}, err

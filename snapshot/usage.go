@@ -103,7 +103,7 @@ const several = -1
 
 // An accountant finds out which threads need an object.
 type accountant struct {
-	reacher
+	reach
 	h       *localHolder
 	owner   map[cas.Key]int32 // number of the thread, or several
 	current int32             // number of the thread that is looked at
@@ -115,7 +115,7 @@ type accountant struct {
 // every object is read twice at most.
 func newAccountant(h *localHolder, meter *progress.Meter) *accountant {
 	a := &accountant{h: h, owner: map[cas.Key]int32{}, usage: Usage{Namespaces: []NamespaceUsage{}, Threads: []ThreadUsage{}}}
-	a.reacher = reacher{objects: h.objects, first: func(key cas.Key) bool {
+	a.reach = reach{source: h.objects, found: nothing, claim: func(key cas.Key) bool {
 		switch owner, known := a.owner[key]; {
 		case !known:
 			a.owner[key] = a.current
@@ -129,6 +129,9 @@ func newAccountant(h *localHolder, meter *progress.Meter) *accountant {
 	}}
 	return a
 }
+
+// nothing is for who only wants to know what is reached.
+func nothing(context.Context, bool, ...needed) error { return nil }
 
 // all looks at every thread.
 func (a *accountant) all(ctx context.Context) error {
@@ -165,9 +168,9 @@ func (a *accountant) thread(ctx context.Context, org, id string) error {
 			continue
 		}
 		u.Checkpoints++
-		artifacts, err := readArtifacts(ctx, a.objects, cp.Record)
+		artifacts, err := readArtifacts(ctx, a.source, cp.Record)
 		if err == nil {
-			err = a.record(ctx, cp.RecordHash, cp.Record)
+			err = a.checkpoint(ctx, cp.Record, cp.RecordHash)
 		}
 		if err != nil {
 			return fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), err)

@@ -70,6 +70,7 @@ var exitCodes = []struct {
 	{snapshot.ErrBusy, exitConflict},
 	{snapshot.ErrLocked, exitConflict},
 	{snapshot.ErrThreadNotEmpty, exitConflict},
+	{snapshot.ErrDiverged, exitConflict},
 	{snapshot.ErrThreadUnclear, exitConflict},
 	{snapshot.ErrMounted, exitConflict},
 	{snapshot.ErrMountBusy, exitConflict},
