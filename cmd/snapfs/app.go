@@ -61,7 +61,7 @@ func newApp() *cli.App {
 		},
 		Commands: commands(program,
 			initCommand, saveCommand, runCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand, duCommand,
-			diffCommand, statusCommand, historyCommand, forkCommand, renameCommand, deleteCommand, forgetCommand, gcCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand, leaseCommand,
+			diffCommand, statusCommand, historyCommand, forkCommand, renameCommand, deleteCommand, forgetCommand, gcCommand, pushCommand, pullCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand, leaseCommand,
 			policyCommand, statsCommand, configCommand, versionCommand, helpCommand,
 		),
 		Writer:                    stdout,
@@ -169,23 +169,32 @@ func openStore(c *cli.Context, create bool) (*snapshot.Store, error) {
 	return openStoreAs(c, snapshot.Options{Create: create})
 }
 
+// openStoreAs is openStore with further options.
 func openStoreAs(c *cli.Context, opt snapshot.Options) (*snapshot.Store, error) {
 	dir, err := storeDir(c)
 	if err != nil {
 		return nil, err
 	}
-	log, err := logger(c, stderr)
-	if err != nil {
+	if err := storeOptions(c, &opt); err != nil {
 		return nil, err
 	}
-	if opt.Limit, err = parseBytes(setIn(c, storeLimit)); err != nil {
-		return nil, err
-	}
-	opt.Verb, opt.Logger = verbName(c), log
-	store, err := client.Open(c.Context, dir, opt, func(held *snapshot.LockedError) {
-		fmt.Fprintf(stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
-	})
+	store, err := client.Open(c.Context, dir, opt, waitingFor)
 	return store, storeHint(err)
+}
+
+// storeOptions sets those that come from the command line and the configuration.
+func storeOptions(c *cli.Context, opt *snapshot.Options) (err error) {
+	opt.Verb = verbName(c)
+	if opt.Logger, err = logger(c, stderr); err != nil {
+		return err
+	}
+	opt.Limit, err = parseBytes(setIn(c, storeLimit))
+	return err
+}
+
+// waitingFor says who has the store.
+func waitingFor(held *snapshot.LockedError) {
+	fmt.Fprintf(stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
 }
 
 // storeHint says what to do about a store that cannot be opened.

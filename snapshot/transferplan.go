@@ -1,0 +1,117 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/snapfs/snapfs/index"
+)
+
+// A transferPlan is what is to be done about one thread.
+type transferPlan struct {
+	head  string            // of the thread where it goes
+	there map[string]string // names of its checkpoints there, by id
+	known []listed          // that are there already
+	last  *listed           // the one before the first that is sent, if it is there
+	send  []listed          // the oldest first
+}
+
+// plan compares a thread in both stores.
+func (t *transfer) plan(ctx context.Context, th sending) (transferPlan, error) {
+	p := transferPlan{there: map[string]string{}}
+	theirs, err := t.to.Checkpoints(ctx, th.thread, Page{})
+	if err != nil && !errors.Is(err, index.ErrThreadNotFound) {
+		return p, err
+	}
+	records := map[string]string{}
+	var head Checkpoint
+	for _, cp := range theirs {
+		p.there[cp.ID], records[cp.ID] = cp.Name, cp.Record
+		if head.ID == "" && cp.Status == string(index.Ready) {
+			head = cp
+		}
+	}
+	p.head = head.ID
+	after := uint64(0) // what is sent is newer
+	follows := head.ID == ""
+	if r := head.Received; r != nil && r.Store == t.store {
+		after, follows = r.Sequence, true // deleted here since
+	}
+	for i, cp := range th.all {
+		record, there := records[cp.id]
+		switch {
+		case there && record != cp.record && cp.seq <= th.upTo:
+			return p, t.otherID(cp.id, th.thread)
+		case there:
+			after = max(after, cp.seq)
+			follows = follows || cp.id == head.ID
+			if cp.seq <= th.upTo {
+				p.known = append(p.known, cp)
+				p.last = &th.all[i]
+			}
+		case cp.ready && cp.parent == head.ID && head.ID != "" && !follows:
+			after, follows = max(after, cp.seq-1), true
+		}
+	}
+	for _, cp := range th.all {
+		if _, there := p.there[cp.id]; !there && cp.ready && cp.seq > after && cp.seq <= th.upTo {
+			p.send = append(p.send, cp)
+		}
+	}
+	if len(p.send) > 0 && !follows {
+		return p, t.diverged(th, head, p.send[0])
+	}
+	return p, nil
+}
+
+// diverged says that a thread went on in both stores, or began in both.
+func (t *transfer) diverged(th sending, head Checkpoint, next listed) error {
+	err := fmt.Errorf("thread %s has checkpoint %s in %s as its head, which %s does not have, and there goes on with %s: %w",
+		quoted(th.thread), quoted(head.ID), t.to.called(), t.from.called(), quoted(next.id), ErrDiverged)
+	return WithHint(err, "snapfs fork %s THREAD in %s gives it a thread of its own to be sent; or send it to another store",
+		quoted(th.all[len(th.all)-1].id), t.from.called())
+}
+
+// otherID says that an id means something else in the other store.
+func (t *transfer) otherID(id, thread string) error {
+	err := fmt.Errorf("checkpoint %s of %s: %s has another one of this id, in thread %s: %w",
+		quoted(id), t.from.called(), t.to.called(), quoted(thread), index.ErrDuplicateID)
+	return WithHint(err, "snapfs fork %s THREAD in %s makes one with an id of its own to be sent; or send it to another store", quoted(id), t.from.called())
+}
+
+// called is what a store is called in messages.
+func (s *Store) called() string {
+	if s.dir == "" {
+		return "the store in memory"
+	}
+	return "the store " + quoted(s.dir)
+}
+
+// names gives checkpoints that are there already the names that they have here, where
+// they have none.
+func (t *transfer) names(ctx context.Context, p transferPlan) error {
+	for _, cp := range p.known {
+		theirs := p.there[cp.id]
+		if cp.name == "" || cp.name == theirs {
+			continue
+		}
+		if theirs != "" {
+			t.warn("checkpoint %s is named %s in %s, and stays %s in %s", quoted(cp.id), quoted(cp.name), t.from.called(), quoted(theirs), t.to.called())
+			continue
+		}
+		_, err := t.to.holder.Rename(ctx, cp.id, cp.name)
+		switch {
+		case errors.Is(err, index.ErrDuplicateName):
+			t.nameTaken(cp)
+		case errors.Is(err, index.ErrCheckpointNotFound): // deleted meanwhile
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *transfer) nameTaken(cp listed) {
+	t.warn("checkpoint %s goes without its name %s: another one has it in %s", quoted(cp.id), quoted(cp.name), t.to.called())
+}
