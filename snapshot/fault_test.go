@@ -67,6 +67,7 @@ type faultFixture struct {
 	other   string // never saved
 	small   string // an artifact
 	fresh   string // no store yet
+	another *Store // in memory, with what can be received
 	restore string // a checkpoint that is there whatever is done, and what it looks like
 	look    map[string]node
 }
@@ -74,7 +75,7 @@ type faultFixture struct {
 func newFaultFixture(t *testing.T) *faultFixture {
 	t.Helper()
 	top := t.TempDir()
-	f := &faultFixture{store: top + "/store", next: top + "/next", other: top + "/other", small: top + "/small.txt", fresh: top + "/fresh"}
+	f := &faultFixture{another: OpenMemory(), store: top + "/store", next: top + "/next", other: top + "/other", small: top + "/small.txt", fresh: top + "/fresh"}
 	require.NoError(t, os.WriteFile(f.small, []byte("an artifact"), 0o644))
 	s, err := Open(t.Context(), f.store, Options{Create: true})
 	require.NoError(t, err)
@@ -85,6 +86,9 @@ func newFaultFixture(t *testing.T) *faultFixture {
 		return res.Checkpoint
 	}
 	write(t, f.next, map[string]string{"a/one": "1", "a/two": "2", "b/three": "three", "empty/": "", "same": "an artifact"})
+	noiseFile(t, f.other+"/received", 5, 200_000)
+	_, err = f.another.Save(t.Context(), SaveOptions{Workspace: f.other, Thread: "received", ID: "r-first", Artifacts: []ArtifactFile{{Name: "received.txt", Path: f.small}}})
+	require.NoError(t, err)
 	noiseFile(t, f.next+"/large", 1, cas.ChunkedSize+300_000)
 	noiseFile(t, f.next+"/worn/1", 2, 30_000)
 	noiseFile(t, f.next+"/worn/2", 3, 90_000)
@@ -140,6 +144,10 @@ func faultCases() map[string]faultCase {
 			_, err := s.Fork(ctx, "a-second", ForkOptions{Thread: "c", ID: "new"})
 			return err
 		}, true},
+		"receive": {func(ctx context.Context, f *faultFixture, s *Store) error {
+			_, err := Transfer(ctx, f.another, s, TransferOptions{})
+			return err
+		}, false},
 		"rename": {func(ctx context.Context, _ *faultFixture, s *Store) error {
 			_, err := s.Rename(ctx, "a-second", "named")
 			return err

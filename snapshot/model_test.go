@@ -180,7 +180,7 @@ func (m *machine) draw(rt *rapid.T) deed {
 	thread := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(rt, "thread")
 	name := rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(rt, "name")
 	ids := slices.Sorted(maps.Keys(m.m.checkpoints))
-	kinds := []string{"save", "save", "save", "gc"}
+	kinds := []string{"save", "save", "save", "gc", "receive"}
 	if len(ids) > 0 {
 		kinds = append(kinds, "fork", "rename", "delete", "delete", "delete thread")
 	}
@@ -198,6 +198,19 @@ func (m *machine) draw(rt *rapid.T) deed {
 		cp := modelCheckpoint{thread: thread, tree: m.treeOf(i), name: name, files: maps.Clone(m.spaces[i])}
 		return deed{fmt.Sprintf("save ws%d as %s into %s, named %q", i, id, thread, name), func() error {
 			_, err := s.Save(ctx, SaveOptions{Workspace: m.workspace(i), Thread: thread, ID: id, Name: name, Files: policy.FilesOptions{NoDefaults: true}})
+			return err
+		}, func(md model) { md.add(id, cp) }}
+	case "receive":
+		i := rapid.IntRange(0, 1).Draw(rt, "workspace")
+		cp := modelCheckpoint{thread: "from " + id, tree: m.treeOf(i), files: maps.Clone(m.spaces[i])}
+		return deed{fmt.Sprintf("receive ws%d as %s", i, id), func() error {
+			from := OpenMemory()
+			defer from.Close()
+			_, err := from.Save(ctx, SaveOptions{Workspace: m.workspace(i), Thread: cp.thread, ID: id, Files: policy.FilesOptions{NoDefaults: true}})
+			if err != nil {
+				return err
+			}
+			_, err = Transfer(ctx, from, s, TransferOptions{})
 			return err
 		}, func(md model) { md.add(id, cp) }}
 	case "fork":

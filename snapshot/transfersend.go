@@ -18,7 +18,7 @@ import (
 const (
 	askMost  = 1024
 	putMost  = 32
-	putBytes = 1 << 20
+	putBytes = 256 << 10
 )
 
 // A sourceError is what a checkpoint suffers from in the store that sends.
