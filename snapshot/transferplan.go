@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // A transferPlan is what is to be done about one thread.
@@ -69,15 +70,15 @@ func (t *transfer) plan(ctx context.Context, th sending) (transferPlan, error) {
 func (t *transfer) diverged(th sending, head Checkpoint, next listed) error {
 	err := fmt.Errorf("thread %s has checkpoint %s in %s as its head, which %s does not have, and there goes on with %s: %w",
 		quoted(th.thread), quoted(head.ID), t.to.called(), t.from.called(), quoted(next.id), ErrDiverged)
-	return WithHint(err, "snapfs fork %s THREAD in %s gives it a thread of its own to be sent; or send it to another store",
-		quoted(th.all[len(th.all)-1].id), t.from.called())
+	return WithHint(err, "%s fork %s NEW-THREAD makes a thread of its own of it, which can be sent; or send it to another store",
+		t.from.command(), tree.QuoteShell(th.all[len(th.all)-1].id))
 }
 
 // otherID says that an id means something else in the other store.
 func (t *transfer) otherID(id, thread string) error {
 	err := fmt.Errorf("checkpoint %s of %s: %s has another one of this id, in thread %s: %w",
 		quoted(id), t.from.called(), t.to.called(), quoted(thread), index.ErrDuplicateID)
-	return WithHint(err, "snapfs fork %s THREAD in %s makes one with an id of its own to be sent; or send it to another store", quoted(id), t.from.called())
+	return WithHint(err, "%s fork %s NEW-THREAD makes one with an id of its own, which can be sent; or send it to another store", t.from.command(), tree.QuoteShell(id))
 }
 
 // called is what a store is called in messages.
@@ -86,6 +87,14 @@ func (s *Store) called() string {
 		return "the store in memory"
 	}
 	return "the store " + quoted(s.dir)
+}
+
+// command is how a verb on a store begins.
+func (s *Store) command() string {
+	if s.dir == "" {
+		return "snapfs"
+	}
+	return "snapfs --store " + tree.QuoteShell(s.dir)
 }
 
 // names gives checkpoints that are there already the names that they have here, where

@@ -149,7 +149,7 @@ func (t *transfer) lacks(ctx context.Context, id string, err error) error {
 	if errors.Is(rerr, index.ErrCheckpointNotFound) || rerr == nil && cp.ID != id {
 		return fmt.Errorf("checkpoint %s was deleted while it was sent: %w", quoted(id), index.ErrCheckpointNotFound)
 	}
-	return WithHint(fmt.Errorf("checkpoint %s in %s: %w", quoted(id), t.from.called(), err), "snapfs --store %s verify --data names all that is damaged or lost there", quoted(t.from.dir))
+	return WithHint(fmt.Errorf("checkpoint %s in %s: %w", quoted(id), t.from.called(), err), "%s verify --data names all that is damaged or lost there", t.from.command())
 }
 
 // publish makes checkpoints of what was put.

@@ -36,7 +36,6 @@ const (
 // keptFor is how long a kept pack waits for somebody to go on with it.
 const keptFor = 7 * 24 * time.Hour
 
-
 // packPath is where a pack lies for good.
 func packPath(dir string, id cas.PackID) string {
 	name := id.String()
