@@ -76,6 +76,11 @@ func TestBackup(t *testing.T) {
 	require.NoError(t, os.RemoveAll(b.store))
 	b.commands("restore")
 	b.compare(b.store, before, renamed)
+
+	// Another store gets all of it.
+	require.NoError(t, os.RemoveAll(b.copy))
+	b.commands("push")
+	b.compare(b.copy, before, renamed)
 }
 
 // backup is a store in use, and a copy of it.
