@@ -4,7 +4,7 @@
 // It does what index/badger does, in the same order and with the same errors,
 // without a journal: a change is committed when it is in the maps. So nothing
 // is lost half, no method fails with [index.ErrCommitted], and every checkpoint
-// is ready.
+// is ready until it is deleted.
 package memory
 
 import (
