@@ -67,6 +67,7 @@ func Sentinels() []Sentinel {
 		{snapshot.ErrNoStore, "NO_STORE"},
 		{snapshot.ErrLocked, "LOCKED"},
 		{snapshot.ErrRefused, "REFUSED"},
+		{snapshot.ErrBadArchive, "BAD_ARCHIVE"},
 		{snapshot.ErrUnsupported, "UNSUPPORTED"},
 		{capture.ErrUnsavable, "UNSAVABLE"},
 		{capture.ErrUnfinished, "UNFINISHED_WORKSPACE"},

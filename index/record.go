@@ -29,6 +29,7 @@ const (
 	Automatic Reason = "automatic" // a schedule or the end of a run
 	Named     Reason = "named"     // it was made to be kept under a name
 	Forked    Reason = "fork"      // the first checkpoint of a fork
+	Imported  Reason = "import"    // it came from an archive
 )
 
 // Consistency values of a record.

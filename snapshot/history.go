@@ -49,7 +49,7 @@ func (h *history) of(thread, at string) error {
 			return err
 		}
 		origin := h.newer.checkpoint.Origin
-		if origin == nil {
+		if origin == nil || h.newer.checkpoint.Reason == string(index.Imported) { // from who knows which store
 			break
 		}
 		cp, err := s.Resolve(ctx, origin.Checkpoint)

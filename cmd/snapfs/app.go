@@ -61,7 +61,7 @@ func newApp() *cli.App {
 		},
 		Commands: commands(program,
 			initCommand, saveCommand, runCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand, duCommand,
-			diffCommand, statusCommand, historyCommand, forkCommand, renameCommand, deleteCommand, forgetCommand, gcCommand, pushCommand, pullCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand, leaseCommand,
+			diffCommand, statusCommand, historyCommand, forkCommand, renameCommand, deleteCommand, forgetCommand, gcCommand, pushCommand, pullCommand, exportCommand, importCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand, leaseCommand,
 			policyCommand, statsCommand, configCommand, versionCommand, helpCommand,
 		),
 		Writer:                    stdout,

@@ -50,6 +50,7 @@ var exitCodes = []struct {
 }{
 	{errInterrupted, exitInterrupted},
 	{errUsage, exitUsage},
+	{snapshot.ErrBadArchive, exitTrouble}, // whatever is wrong with it
 	{snapshot.ErrNoStore, exitNotFound},
 	{index.ErrThreadNotFound, exitNotFound},
 	{index.ErrCheckpointNotFound, exitNotFound},

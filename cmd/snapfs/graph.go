@@ -81,7 +81,11 @@ func (g *graph) origin(thread string) *snapshot.Origin {
 	if len(cps) == 0 {
 		return nil
 	}
-	return cps[len(cps)-1].Origin
+	first := cps[len(cps)-1]
+	if first.Reason == string(index.Imported) { // it came from who knows which store
+		return nil
+	}
+	return first.Origin
 }
 
 // root reports whether a thread stands by itself.
