@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -224,4 +225,43 @@ func TestFilesOfTheStoreThatLie(t *testing.T) {
 			require.ErrorIs(t, err, cas.ErrCorrupt)
 		})
 	}
+}
+
+// FuzzImport: an archive of any bytes is refused, or becomes a checkpoint in which all is
+// well, and whose own archive gives the same tree.
+func FuzzImport(f *testing.F) {
+	s := OpenMemory()
+	f.Cleanup(func() { s.Close() })
+	f.Add(tarOf(f, tarDir("d"), tarFile("d/a", "content"), tarLink(tar.TypeLink, "twin", "d/a"), tarLink(tar.TypeSymlink, "l", "../x"), tarLink(tar.TypeFifo, "p", "")))
+	odd := tarFile("a\xff", "x")
+	odd.PAXRecords = map[string]string{"SCHILY.xattr.user.a": "\x00", "mtime": "1.5"}
+	f.Add(tarOf(f, odd))
+	f.Add(tarOf(f))
+	ws := filepath.Join(f.TempDir(), "ws")
+	check(os.MkdirAll(filepath.Join(ws, "d"), 0o755))
+	check(os.WriteFile(filepath.Join(ws, "d", "f"), []byte("hunter2hunter2"), 0o644))
+	check(os.WriteFile(filepath.Join(ws, "x.log"), nil, 0o644))
+	check(os.Link(filepath.Join(ws, "d", "f"), filepath.Join(ws, "twin")))
+	saved, err := s.Save(f.Context(), SaveOptions{
+		Workspace: ws, Thread: "seed", Message: "hunter2hunter2", Conversation: strings.NewReader("[]"), Secrets: declaredSet(f, "hunter2hunter2"),
+		Files:     policy.FilesOptions{Exclude: []policy.Rule{{Pattern: "*.log"}}},
+		Artifacts: []ArtifactFile{{Path: filepath.Join(ws, "d", "f"), Name: "a/b"}},
+	})
+	require.NoError(f, err)
+	f.Add(exportedBytes(f, s, saved.Checkpoint.ID, Tar))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := OpenMemory()
+		defer s.Close()
+		res, err := s.Import(t.Context(), bytes.NewReader(data), ImportOptions{Thread: "t", MaxSize: 1 << 20, sortRun: 100})
+		if err != nil {
+			require.True(t, errors.Is(err, ErrBadArchive) || errors.Is(err, cas.ErrTooLarge), "%v", err)
+			require.NotEmpty(t, Hint(err))
+			return
+		}
+		require.Empty(t, faults(t, s))
+		again, err := s.Import(t.Context(), bytes.NewReader(exportedBytes(t, s, res.Checkpoint.ID, Tar)), ImportOptions{Thread: "again"})
+		require.NoError(t, err)
+		require.Equal(t, res.Checkpoint.Tree, again.Checkpoint.Tree)
+		require.Empty(t, faults(t, s))
+	})
 }
