@@ -167,7 +167,14 @@ func (e *exporter) write(ctx context.Context, b *exportBatch) error {
 		return err
 	}
 	if !b.large {
-		e.meter.Add(int64(len(b.entries)), b.bytes)
+		for _, f := range b.entries {
+			switch f.Kind {
+			case tree.File:
+				e.meter.Add(1, int64(f.Size))
+			case tree.Symlink:
+				e.meter.Add(1, 0)
+			}
+		}
 		return nil
 	}
 	f := b.entries[0]

@@ -204,8 +204,10 @@ func (i *importer) entry(hdr *tar.Header) error {
 		return i.file(hdr, &e)
 	case tar.TypeLink:
 		return i.hardLink(hdr, e)
-	case tar.TypeDir, tar.TypeSymlink:
-		i.meter.Add(int64(e.Kind-tree.Dir), 0) // files and symlinks count
+	case tar.TypeSymlink:
+		i.meter.Add(1, 0)
+		return i.entries.add(&e)
+	case tar.TypeDir:
 		return i.entries.add(&e)
 	}
 	why, ok := special[hdr.Typeflag]

@@ -163,6 +163,9 @@ func storeDir(c *cli.Context) (string, error) {
 	return filepath.Join(home, ".local", "share", "snapfs"), nil
 }
 
+// whenWaiting is the key of what a verb wants to be told when it waits for the store.
+const whenWaiting = "when waiting"
+
 // openStore connects to the store's daemon, or works in this process; it waits
 // for whoever holds the store.
 func openStore(c *cli.Context, create bool) (*snapshot.Store, error) {
@@ -178,7 +181,7 @@ func openStoreAs(c *cli.Context, opt snapshot.Options) (*snapshot.Store, error) 
 	if err := storeOptions(c, &opt); err != nil {
 		return nil, err
 	}
-	store, err := client.Open(c.Context, dir, opt, waitingFor)
+	store, err := client.Open(c.Context, dir, opt, waitingFor(c))
 	return store, storeHint(err)
 }
 
@@ -193,8 +196,13 @@ func storeOptions(c *cli.Context, opt *snapshot.Options) (err error) {
 }
 
 // waitingFor says who has the store.
-func waitingFor(held *snapshot.LockedError) {
-	fmt.Fprintf(stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
+func waitingFor(c *cli.Context) func(*snapshot.LockedError) {
+	return func(held *snapshot.LockedError) {
+		fmt.Fprintf(stderr, "waiting for %s, process %d\n", held.Verb, held.PID)
+		if told, ok := c.App.Metadata[whenWaiting].(func(*snapshot.LockedError)); ok {
+			told(held)
+		}
+	}
 }
 
 // storeHint says what to do about a store that cannot be opened.

@@ -48,6 +48,18 @@ func importArchive(c *cli.Context) error {
 		return err
 	}
 	defer in.Close()
+	// Who exports into the pipe that this reads from cannot end, and give the store free,
+	// before it has been read.
+	ctx, cancel := context.WithCancelCause(c.Context)
+	defer cancel(nil)
+	c.Context = ctx
+	if in.pipe {
+		c.App.Metadata[whenWaiting] = func(held *snapshot.LockedError) {
+			if held.Verb == exportCommand.Name {
+				cancel(snapshot.WithHint(errors.New("it may be what writes to the pipe, and would wait for this, too"), "export to a file and import that; or run a daemon (snapfs mount), through which both can work"))
+			}
+		}
+	}
 	var failed error // after something was read, which cannot be read again
 	err = patiently(c, wait, true, func(c *cli.Context, store *snapshot.Store) error {
 		err := importFrom(c, store, in, opt)
@@ -105,6 +117,7 @@ func importFrom(c *cli.Context, store *snapshot.Store, in io.Reader, opt snapsho
 type input struct {
 	ctx   context.Context
 	file  *os.File
+	pipe  bool
 	begun bool // something was asked for
 	asked chan []byte
 	got   chan inputRead
@@ -142,6 +155,9 @@ func openInput(ctx context.Context, name string) (*input, error) {
 		return nil, snapshot.WithHint(usagef("import: a terminal gives no archive"), "snapfs import --thread THREAD FILE, or pipe it to -")
 	}
 	in := &input{ctx: ctx, file: file, asked: make(chan []byte, 1), got: make(chan inputRead, 1), buf: make([]byte, 256<<10)}
+	if info, err := file.Stat(); err == nil {
+		in.pipe = info.Mode()&os.ModeNamedPipe != 0
+	}
 	go func() {
 		for buf := range in.asked {
 			n, err := file.Read(buf)

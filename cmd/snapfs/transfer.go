@@ -101,7 +101,7 @@ func transfer(c *cli.Context, ref, fromDir, toDir string) error {
 	if err != nil {
 		return err
 	}
-	from, to, err := client.OpenBoth(c.Context, fromDir, toDir, opt, waitingFor, func(from *snapshot.Store) error {
+	from, to, err := client.OpenBoth(c.Context, fromDir, toDir, opt, waitingFor(c), func(from *snapshot.Store) error {
 		if ref == "" {
 			return nil
 		}
