@@ -48,8 +48,13 @@ func importArchive(c *cli.Context) error {
 		return err
 	}
 	defer in.Close()
-	// Who exports into the pipe that this reads from cannot end, and give the store free,
-	// before it has been read.
+	// Whoever writes to a pipe may need the store for it, and has begun once there is
+	// something. An export into it cannot end, and give the store free, before that has been
+	// read.
+	in.fill()
+	if c.Context.Err() != nil {
+		return context.Cause(c.Context)
+	}
 	ctx, cancel := context.WithCancelCause(c.Context)
 	defer cancel(nil)
 	c.Context = ctx
@@ -118,7 +123,7 @@ type input struct {
 	ctx   context.Context
 	file  *os.File
 	pipe  bool
-	begun bool // something was asked for
+	begun bool // the import has asked for something
 	asked chan []byte
 	got   chan inputRead
 	buf   []byte
@@ -171,20 +176,26 @@ func openInput(ctx context.Context, name string) (*input, error) {
 // Read implements [io.Reader].
 func (in *input) Read(b []byte) (int, error) {
 	in.begun = true
-	if len(in.ready) == 0 && in.err == nil {
-		in.asked <- in.buf
-		select {
-		case r := <-in.got:
-			in.ready, in.err = in.buf[:r.n], r.err
-		case <-in.ctx.Done():
-			in.err = context.Cause(in.ctx)
-		}
-	}
+	in.fill()
 	n := copy(b, in.ready)
 	if in.ready = in.ready[n:]; len(in.ready) == 0 {
 		return n, in.err
 	}
 	return n, nil
+}
+
+// fill waits until there is something to read.
+func (in *input) fill() {
+	if len(in.ready) > 0 || in.err != nil {
+		return
+	}
+	in.asked <- in.buf
+	select {
+	case r := <-in.got:
+		in.ready, in.err = in.buf[:r.n], r.err
+	case <-in.ctx.Done():
+		in.err = context.Cause(in.ctx)
+	}
 }
 
 // Close gives the file up, which is closed once nobody reads it.
