@@ -74,6 +74,8 @@ func TestImportTar(t *testing.T) {
 	file.Mode = 0o6755
 	odd := tarFile("odd", "y")
 	odd.Uid, odd.PAXRecords = 9, map[string]string{"SCHILY.xattr.user.a": "b", "SCHILY.xattr.security.selinux": "label", "SNAPFS.flags": "redacted"}
+	acl := tarFile("acl", "")
+	acl.Mode, acl.PAXRecords = 0o674, map[string]string{"SCHILY.acl.access": "user::rw-\nuser:joe:rwx:1000\ngroup::r--\nmask::rwx\nother::r--\n"}
 	fifo := tarLink(tar.TypeFifo, "fifo", "")
 	again := tarDir("./d")
 	again.Mode = 0o1700
@@ -81,7 +83,7 @@ func TestImportTar(t *testing.T) {
 		tarEntry{Header: tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "0123456789abcdef"}}},
 		tarDir("d/"), file, odd, fifo, tarLink(tar.TypeLink, "twin", "./odd"), tarLink(tar.TypeLink, "d/third", "twin"),
 		tarLink(tar.TypeLink, "fifo2", "fifo"), tarLink(tar.TypeSymlink, "out", "../../etc//passwd"), tarLink(tar.TypeLink, "out2", "out"),
-		tarFile("no/parents//here", "z"), again, tarFile("large", strings.Repeat("0123456789", 120_000)))
+		tarFile("no/parents//here", "z"), again, acl, tarFile("large", strings.Repeat("0123456789", 120_000)))
 	for name, r := range map[string]io.Reader{
 		"plain": bytes.NewReader(data), "gzip": gzipped(t, data), "in pieces": iotest.HalfReader(bytes.NewReader(data)),
 	} {
@@ -90,6 +92,7 @@ func TestImportTar(t *testing.T) {
 		require.Equal(t, []int{2, 1}, []int{res.Special, res.Setuid})
 		id := res.Checkpoint.ID
 		require.Equal(t, map[string]string{
+			"acl":             "file 644 5:6 1000000000 0 ",
 			"d":               "directory 1700 5:6 2000000000 0 ",
 			"d/su":            "file 755 5:6 1000000000 1 ",
 			"d/third":         "file 644 9:6 1000000000 1 ",

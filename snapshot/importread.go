@@ -260,7 +260,31 @@ func (i *importer) describeEntry(e *imported, hdr *tar.Header, path string) erro
 			return err
 		}
 	}
+	narrow(e, hdr)
 	return i.xattrs(e, hdr)
+}
+
+// narrow takes rights away that only an ACL as text gives, which is not kept: the group's
+// bits are its mask then, and become what the owning group has, never wider.
+func narrow(e *imported, hdr *tar.Header) {
+	_, kept := hdr.PAXRecords[paxXAttr+tree.ACLAccess]
+	acl, ok := hdr.PAXRecords["SCHILY.acl.access"]
+	if !ok || kept || e.Kind == tree.Symlink {
+		return
+	}
+	for _, entry := range strings.FieldsFunc(acl, func(r rune) bool { return r == ',' || r == '\n' }) {
+		rights, ok := strings.CutPrefix(strings.TrimSpace(entry), "group::")
+		if !ok {
+			continue
+		}
+		group := uint32(0)
+		for bit, letter := range []string{"x", "w", "r"} {
+			if rights, _, _ := strings.Cut(rights, ":"); strings.Contains(rights, letter) {
+				group |= 1 << bit
+			}
+		}
+		e.Mode &= ^uint32(0o070) | group<<3
+	}
 }
 
 // ownRecords takes what an archive of ours says of an entry beside what others say.
