@@ -40,8 +40,8 @@ func deletable(t *testing.T) (s *Store, ws string) {
 	return s, ws
 }
 
-// listed is a thread's checkpoints with their statuses, those being deleted, too.
-func listed(t *testing.T, s *Store, thread string) map[string]string {
+// statuses is a thread's checkpoints with their statuses, those being deleted, too.
+func statuses(t *testing.T, s *Store, thread string) map[string]string {
 	t.Helper()
 	cps, err := s.Checkpoints(t.Context(), thread, Page{Deleting: true})
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestDeleteThatFails(t *testing.T) {
 		require.ErrorContains(t, err, "checkpoint "+id+" is gone from mounts and listings, but could not be removed: the disk is on fire")
 		require.Contains(t, Hint(err), "snapfs delete "+id)
 	}
-	require.Equal(t, map[string]string{"c-1": "delete_failed", "c-2": "ready", "c-3": "delete_failed"}, listed(t, s, "t"))
+	require.Equal(t, map[string]string{"c-1": "delete_failed", "c-2": "ready", "c-3": "delete_failed"}, statuses(t, s, "t"))
 	cp, err := s.Show(ctx, "c-3")
 	require.NoError(t, err)
 	require.Equal(t, "the disk is on fire", cp.StatusMessage)
@@ -102,7 +102,7 @@ func TestDeleteThatFails(t *testing.T) {
 	_, err = s.Delete(ctx, "c-3")
 	require.ErrorIs(t, err, index.ErrCheckpointNotFound)
 	saveAs(t, s, ws, "t", "c-3", "")
-	require.Equal(t, map[string]string{"c-1": "delete_failed", "c-2": "ready", "c-3": "ready", "c-4": "ready"}, listed(t, s, "t"))
+	require.Equal(t, map[string]string{"c-1": "delete_failed", "c-2": "ready", "c-3": "ready", "c-4": "ready"}, statuses(t, s, "t"))
 
 	// A reference that means another thing, too, means that: an exact id comes last now.
 	_, err = s.holder.Delete(ctx, "c-1", DeleteOptions{NoWait: true})
@@ -123,7 +123,7 @@ func TestDeleteThreadThatFails(t *testing.T) {
 	require.ErrorIs(t, err, index.ErrThreadNotFound)
 	_, err = s.Checkpoints(ctx, "t", Page{})
 	require.ErrorIs(t, err, index.ErrThreadNotFound)
-	require.Equal(t, map[string]string{"c-1": "delete_failed", "c-2": "delete_failed", "c-3": "delete_failed"}, listed(t, s, "t"))
+	require.Equal(t, map[string]string{"c-1": "delete_failed", "c-2": "delete_failed", "c-3": "delete_failed"}, statuses(t, s, "t"))
 	_, err = s.Save(ctx, SaveOptions{Workspace: ws, Thread: "t"})
 	require.ErrorIs(t, err, index.ErrDeleting)
 	require.NotErrorIs(t, err, index.ErrThreadNotFound, "that would be an invitation")
@@ -213,7 +213,7 @@ func TestDeleteAtOnce(t *testing.T) {
 	})
 	wg.Wait()
 	s.holder.(*localHolder).ending.Wait()
-	for id := range listed(t, s, "t") {
+	for id := range statuses(t, s, "t") {
 		require.NotContains(t, []string{"c-1", "c-2", "c-3"}, id)
 	}
 	for range 4 {
@@ -247,7 +247,7 @@ func TestPurgeOfWhatIsBeingDeleted(t *testing.T) {
 	res, err = s.GC(t.Context(), GCRequest{})
 	require.NoError(t, err)
 	require.True(t, res.Purged)
-	require.NotContains(t, listed(t, s, "t"), "c-1")
+	require.NotContains(t, statuses(t, s, "t"), "c-1")
 }
 
 func TestDeleteInMemory(t *testing.T) {
@@ -258,7 +258,7 @@ func TestDeleteInMemory(t *testing.T) {
 	heal := failing(s)
 	_, err := s.Delete(t.Context(), "c-1")
 	require.Error(t, err)
-	require.Equal(t, map[string]string{"c-1": "delete_failed"}, listed(t, s, "t"))
+	require.Equal(t, map[string]string{"c-1": "delete_failed"}, statuses(t, s, "t"))
 	heal()
 	_, err = s.Delete(t.Context(), "c-1")
 	require.NoError(t, err)

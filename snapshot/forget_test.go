@@ -117,7 +117,7 @@ func TestForgetThatFails(t *testing.T) {
 	require.ErrorContains(t, res.Failed[0].Err, "no luck")
 	require.Equal(t, "t-0", ids(t, s, "t"))
 	require.Equal(t, "u-0", ids(t, s, "u"))
-	require.Equal(t, "delete_failed", listed(t, s, res.Failed[0].Thread)[res.Failed[0].Checkpoints[0]])
+	require.Equal(t, "delete_failed", statuses(t, s, res.Failed[0].Thread)[res.Failed[0].Checkpoints[0]])
 	_, err = s.Delete(t.Context(), res.Failed[0].Checkpoints[0])
 	require.NoError(t, err)
 
