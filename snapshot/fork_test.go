@@ -110,7 +110,7 @@ func TestDescribe(t *testing.T) {
 	require.Equal(t, string(first), string(second))
 	var doc map[string]any
 	require.NoError(t, json.Unmarshal(first, &doc))
-	for _, field := range []string{"name", "status", "statusMessage"} {
+	for _, field := range []string{"name", "status", "statusMessage", "sequence", "received"} {
 		require.NotContains(t, doc, field)
 	}
 	require.Equal(t, []any{res.Checkpoint.ID, "m", res.Checkpoint.Tree}, []any{doc["id"], doc["message"], doc["tree"]})
