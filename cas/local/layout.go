@@ -67,20 +67,31 @@ func Create(fsys disk.FS, dir string) error {
 
 // UnfinishedSize is how long a pack in tmp/ is, in bytes.
 func UnfinishedSize(dir string, id cas.PackID) (int64, error) {
-	info, err := os.Stat(tmpPath(dir, id))
+	f, err := openUnfinished(dir, id)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
 	if err != nil {
 		return 0, fmt.Errorf("pack %s: %w", id, err)
 	}
 	return info.Size(), nil
 }
 
+// openUnfinished opens a pack in tmp/, be it a kept one.
+func openUnfinished(dir string, id cas.PackID) (*os.File, error) {
+	f, err := os.Open(tmpPath(dir, id))
+	if errors.Is(err, iofs.ErrNotExist) {
+		f, err = os.Open(keptPath(dir, id))
+	}
+	return f, err
+}
+
 // Adopt moves a closed pack from tmp/ into packs/ for good and returns what it
 // holds. Its bytes must be durable already; its name is when Adopt returns.
 func (s *Store) Adopt(id cas.PackID) ([]cas.Located, error) {
-	f, err := os.Open(tmpPath(s.dir, id))
-	if errors.Is(err, iofs.ErrNotExist) {
-		f, err = os.Open(keptPath(s.dir, id))
-	}
+	f, err := openUnfinished(s.dir, id)
 	if err != nil {
 		return nil, fmt.Errorf("adopt pack: %w", err)
 	}
