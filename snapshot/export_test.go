@@ -82,7 +82,7 @@ func TestExportImport(t *testing.T) {
 		require.Equal(t, string(index.Imported), got.Reason)
 		require.Empty(t, got.Parent)
 		same := got
-		same.ID, same.Thread, same.Origin, same.Reason, same.Created, same.Record, same.NewBytes = want.ID, want.Thread, want.Origin, want.Reason, want.Created, want.Record, want.NewBytes
+		same.ID, same.Thread, same.Origin, same.Reason, same.Created, same.Record, same.NewBytes, same.Sequence = want.ID, want.Thread, want.Origin, want.Reason, want.Created, want.Record, want.NewBytes, want.Sequence
 		require.Equal(t, want, same)
 		require.Positive(t, got.Redactions)
 		require.Positive(t, got.Omitted)
