@@ -75,14 +75,14 @@ func forget(c *cli.Context, store *snapshot.Store, opt snapshot.ForgetOptions) e
 	if err != nil {
 		return err
 	}
-	did, frees := "dropped", "; snapfs gc frees their space"
-	if opt.DryRun {
-		did, frees = "would drop", ""
+	text := "dropped %s, kept %s in %s"
+	switch {
+	case opt.DryRun:
+		text = "would drop %s, and keep %s in %s"
+	case len(res.Dropped) > 0:
+		text += "; snapfs gc frees their space"
 	}
-	if len(res.Dropped) == 0 {
-		frees = ""
-	}
-	summary(c, "%s %s, kept %s in %s%s", did, plural(len(res.Dropped), "checkpoint", "checkpoints"), plural(res.Kept, "checkpoint", "checkpoints"), plural(res.Threads, "thread", "threads"), frees)
+	summary(c, text, plural(len(res.Dropped), "checkpoint", "checkpoints"), plural(res.Kept, "checkpoint", "checkpoints"), plural(res.Threads, "thread", "threads"))
 	for _, f := range res.Failed {
 		ids := make([]string, len(f.Checkpoints))
 		for i, id := range f.Checkpoints {

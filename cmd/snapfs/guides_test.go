@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write what the program prints into the 
 func TestGuides(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/guides/*.md")
 	require.NoError(t, err)
-	require.Len(t, pages, 8)
+	require.Len(t, pages, 10)
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	for _, page := range pages {

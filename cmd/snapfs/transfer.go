@@ -155,8 +155,10 @@ func transfer(c *cli.Context, ref, fromDir, toDir string) error {
 
 // transferred says what was sent.
 func transferred(c *cli.Context, res snapshot.TransferResult) {
-	summary(c, "sent %s in %s, %s (%s there); %s and %s were there", plural(res.Checkpoints, "checkpoint", "checkpoints"), plural(res.Objects, "object", "objects"),
-		size(res.Bytes), size(res.Stored), plural(res.Known, "checkpoint", "checkpoints"), plural(res.Present, "object", "objects"))
+	summary(c, "sent %s in %s, %s (%s stored)", plural(res.Checkpoints, "checkpoint", "checkpoints"), plural(res.Objects, "object", "objects"), size(res.Bytes), size(res.Stored))
+	if res.Known > 0 || res.Present > 0 {
+		summary(c, "%s and %s were there already", plural(res.Known, "checkpoint", "checkpoints"), plural(res.Present, "object", "objects"))
+	}
 	if res.Artifacts > 0 {
 		summary(c, "threads got %s", plural(res.Artifacts, "artifact", "artifacts"))
 	}
