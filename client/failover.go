@@ -224,6 +224,11 @@ func (f *failover) Stats(ctx context.Context) (snapshot.Stats, error) {
 	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Stats, error) { return h.Stats(ctx) })
 }
 
+// Published implements [snapshot.Holder].
+func (f *failover) Published(ctx context.Context, sequence uint64) (snapshot.PublishedCheckpoint, error) {
+	return retry(ctx, f, func(h snapshot.Holder) (snapshot.PublishedCheckpoint, error) { return h.Published(ctx, sequence) })
+}
+
 // Usage implements [snapshot.Holder].
 func (f *failover) Usage(ctx context.Context) (snapshot.Usage, error) {
 	return retry(ctx, f, func(h snapshot.Holder) (snapshot.Usage, error) { return h.Usage(ctx) })

@@ -91,6 +91,14 @@ func (h *Holder) Stats(ctx context.Context) (snapshot.Stats, error) {
 	return st, err
 }
 
+// Published implements [snapshot.Holder].
+func (h *Holder) Published(ctx context.Context, sequence uint64) (snapshot.PublishedCheckpoint, error) {
+	var p snapshot.PublishedCheckpoint
+	q := url.Values{"sequence": {strconv.FormatUint(sequence, 10)}}
+	err := h.call(ctx, request{method: http.MethodGet, path: "/v1/published", query: q}, &p)
+	return p, err
+}
+
 // Usage implements [snapshot.Holder].
 func (h *Holder) Usage(ctx context.Context) (snapshot.Usage, error) {
 	var u snapshot.Usage

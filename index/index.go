@@ -253,6 +253,12 @@ type Index interface {
 	// Organizations lists the organizations that have threads.
 	Organizations(ctx context.Context) ([]string, error)
 
+	// Published tells which checkpoint the change with a number published (see
+	// [Checkpoint.Seq]), and its record, whatever became of it since. It fails with
+	// ErrCheckpointNotFound where that published none of the organization, or nobody knows
+	// any more.
+	Published(ctx context.Context, org string, seq uint64) (id string, record cas.Hash, err error)
+
 	// Check compares the index with itself: heads, names, counts and order
 	// agree with the checkpoints. It yields what is wrong, one finding a value.
 	Check(ctx context.Context) iter.Seq2[string, error]

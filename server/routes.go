@@ -64,6 +64,7 @@ func (s *Server) routes(api huma.API) {
 	register(s, api, post("gc", "/v1/gc", "Frees what nothing refers to", http.StatusOK), s.gc)
 	register(s, api, post("repair", "/v1/repair", "Moves damaged packs aside, after what can be read of them was copied", http.StatusOK), s.repair)
 	register(s, api, get("resolve", "/v1/resolve", "The checkpoint that a reference means: an id, THREAD@NAME or the beginning of an id"), s.resolve)
+	register(s, api, get("published", "/v1/published", "The checkpoint that had a sequence when it was published, whatever became of it since"), s.published)
 	register(s, api, get("stats", "/v1/stats", "What the store holds and what the daemon did"), s.stats)
 	register(s, api, get("usage", "/v1/usage", "What takes the room in the store, and what deleting each thread would free"), s.usage)
 	register(s, api, post("check", "/v1/check", "Compares the index with itself", http.StatusOK), s.check)
@@ -216,6 +217,15 @@ func (s *Server) resolve(ctx context.Context, in *struct {
 }) (*checkpointOutput, error) {
 	cp, err := s.store.Holder().Resolve(ctx, in.Ref)
 	return &checkpointOutput{Body: cp}, err
+}
+
+type publishedOutput struct{ Body snapshot.PublishedCheckpoint }
+
+func (s *Server) published(ctx context.Context, in *struct {
+	Sequence uint64 `query:"sequence" required:"true" doc:"of the checkpoint"`
+}) (*publishedOutput, error) {
+	p, err := s.store.Holder().Published(ctx, in.Sequence)
+	return &publishedOutput{Body: p}, err
 }
 
 type statsOutput struct{ Body snapshot.Stats }

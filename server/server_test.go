@@ -228,7 +228,7 @@ func TestOpenAPI(t *testing.T) {
 	require.Equal(t, "1.2.3", doc.Info.Version)
 	for path, methods := range map[string][]string{
 		"/healthz": {"get"}, "/readyz": {"get"}, "/v1/threads": {"get"}, "/v1/threads/{thread}": {"get", "delete"},
-		"/v1/threads/{thread}/checkpoints": {"get"}, "/v1/checkpoints/{id}": {"get", "patch", "delete"}, "/v1/resolve": {"get"}, "/v1/stats": {"get"}, "/v1/usage": {"get"},
+		"/v1/threads/{thread}/checkpoints": {"get"}, "/v1/checkpoints/{id}": {"get", "patch", "delete"}, "/v1/resolve": {"get"}, "/v1/stats": {"get"}, "/v1/published": {"get"}, "/v1/usage": {"get"},
 		"/v1/check": {"post"}, "/v1/locate": {"post"}, "/v1/sessions": {"post"}, "/v1/sessions/{id}": {"delete"},
 		"/v1/sessions/{id}/have": {"post"}, "/v1/sessions/{id}/packs/{pack}": {"post"}, "/v1/sessions/{id}/publish": {"post"},
 		"/v1/mounts": {"post", "delete"}, "/v1/gc": {"post"}, "/v1/repair": {"post"}, "/v1/distrust": {"post"}, "/v1/forget": {"post"}, "/v1/sessions/{id}/artifacts": {"post"},

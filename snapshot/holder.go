@@ -22,6 +22,9 @@ type Holder interface {
 	Threads(ctx context.Context, p Page) ([]Thread, error)
 	// Checkpoints lists a thread's checkpoints, newest first.
 	Checkpoints(ctx context.Context, thread string, p Page) ([]Checkpoint, error)
+	// Published tells which checkpoint had a sequence ([Checkpoint.Sequence]) when it was
+	// published, whatever became of it since. It fails with [index.ErrCheckpointNotFound].
+	Published(ctx context.Context, sequence uint64) (PublishedCheckpoint, error)
 	// Locate tells, key by key, where an object lies; the zero Location is
 	// nowhere.
 	Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error)
@@ -69,6 +72,12 @@ type Holder interface {
 	Unmount(ctx context.Context, req UnmountRequest) error
 	// Close ends the connection or gives the store free.
 	Close() error
+}
+
+// PublishedCheckpoint is what is known of a checkpoint that may be gone.
+type PublishedCheckpoint struct {
+	ID     string `json:"id"`
+	Record string `json:"record"` // hash, 64 hex digits
 }
 
 // Page bounds a listing.

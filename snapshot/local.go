@@ -256,6 +256,15 @@ func (h *localHolder) giveAway() error {
 	return nil
 }
 
+// Published implements [Holder].
+func (h *localHolder) Published(ctx context.Context, sequence uint64) (PublishedCheckpoint, error) {
+	id, record, err := h.index.Published(ctx, defaultOrg, sequence)
+	if err != nil {
+		return PublishedCheckpoint{}, err
+	}
+	return PublishedCheckpoint{ID: id, Record: record.String()}, nil
+}
+
 // Locate implements [Holder].
 func (h *localHolder) Locate(ctx context.Context, keys []cas.Key) ([]cas.Location, error) {
 	if h.packs == nil {

@@ -352,3 +352,66 @@ func TestTransferRefuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorIs(t, a.send(b, "none").err, index.ErrCheckpointNotFound)
 }
+
+// TestTransferAfterBackup: a store that was put back from a backup has its id still, and
+// gives its numbers again. What it makes then is never taken for what it had.
+func TestTransferAfterBackup(t *testing.T) {
+	dir, copied := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "copy")
+	open := func() *side {
+		s, err := Open(t.Context(), dir, Options{Create: true})
+		require.NoError(t, err)
+		return &side{Store: s, t: t, ws: t.TempDir()}
+	}
+	b := newSide(t, OpenMemory())
+	a := open()
+	a.put("t", "1", "one")
+	a.put("u", "u1", "one")
+	require.NoError(t, a.Close())
+	require.NoError(t, os.CopyFS(copied, os.DirFS(dir)))
+	require.NoError(t, os.RemoveAll(filepath.Join(copied, indexDir)))
+	require.NoError(t, os.Chmod(copied, 0o700))
+	a = open()
+	a.put("t", "2", "two")
+	a.put("t", "3", "three")
+	a.put("u", "u2", "two")
+	a.all(b)
+	require.NoError(t, a.Close())
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.Rename(copied, dir))
+
+	a = open()
+	for _, id := range []string{"2b", "3b", "4b"} { // one of them gets the number that 3 had
+		a.put("t", id, "precious "+id)
+		for _, ref := range []string{id, ""} {
+			got := a.send(b, ref)
+			err := errors.Join(append(got.problems, got.err)...)
+			require.ErrorIs(t, err, ErrDiverged)
+			require.Contains(t, Hint(err), "fork")
+			require.Empty(t, got.arrived)
+		}
+	}
+	require.Equal(t, "1 2 3", b.shows("t"))
+	require.Equal(t, "u1 u2", b.shows("u"))
+	// What the other store has comes back where nothing was made meanwhile.
+	got := b.send(a, "")
+	require.Equal(t, []string{"u2"}, got.arrived)
+	require.Len(t, got.problems, 1)
+	require.Empty(t, faults(t, a.Store))
+	require.NoError(t, a.Close())
+}
+
+// TestTransferPassed: what is named arrives, or the transfer fails.
+func TestTransferPassed(t *testing.T) {
+	a, b := pair(t)
+	for _, id := range []string{"1", "2", "3"} {
+		a.put("t", id, id)
+	}
+	a.all(b)
+	b.drop("1", "2")
+	got := a.send(b, "1")
+	require.ErrorIs(t, got.err, ErrDiverged)
+	require.ErrorContains(t, got.err, "checkpoint 1 is not there any more")
+	require.Contains(t, Hint(got.err), "export 1")
+	require.Equal(t, "3", b.shows("t"))
+	require.NoError(t, a.send(b, "3").err)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/tree"
@@ -36,9 +37,6 @@ func (t *transfer) plan(ctx context.Context, th sending) (transferPlan, error) {
 	p.head = head.ID
 	after := uint64(0) // what is sent is newer
 	follows := head.ID == ""
-	if r := head.Received; r != nil && r.Store == t.store {
-		after, follows = r.Sequence, true // deleted here since
-	}
 	for i, cp := range th.all {
 		record, there := records[cp.id]
 		switch {
@@ -55,6 +53,15 @@ func (t *transfer) plan(ctx context.Context, th sending) (transferPlan, error) {
 			after, follows = max(after, cp.seq-1), true
 		}
 	}
+	if !follows {
+		was, err := t.wasHere(ctx, head)
+		if err != nil {
+			return p, err
+		}
+		if was {
+			after, follows = max(after, head.Received.Sequence), true
+		}
+	}
 	for _, cp := range th.all {
 		if _, there := p.there[cp.id]; !there && cp.ready && cp.seq > after && cp.seq <= th.upTo {
 			p.send = append(p.send, cp)
@@ -63,7 +70,40 @@ func (t *transfer) plan(ctx context.Context, th sending) (transferPlan, error) {
 	if len(p.send) > 0 && !follows {
 		return p, t.diverged(th, head, p.send[0])
 	}
+	if t.opt.Ref != "" {
+		wanted := slices.IndexFunc(th.all, func(cp listed) bool { return cp.seq == th.upTo })
+		if wanted < 0 { // deleted since it was resolved
+			return p, fmt.Errorf("checkpoint %s: %w", quoted(t.opt.Ref), index.ErrCheckpointNotFound)
+		}
+		cp := th.all[wanted]
+		if _, there := p.there[cp.id]; !there && !slices.Contains(p.send, cp) {
+			return p, t.passed(th, cp, head)
+		}
+	}
 	return p, nil
+}
+
+// wasHere reports whether the head of the thread there was received from this store, which
+// has deleted it since. The store's id and the sequence are not enough: a store that was put
+// back from a backup has the id still, and gives the sequence to another checkpoint.
+func (t *transfer) wasHere(ctx context.Context, head Checkpoint) (bool, error) {
+	r := head.Received
+	if r == nil || r.Store != t.store {
+		return false, nil
+	}
+	p, err := t.from.holder.Published(ctx, r.Sequence)
+	if errors.Is(err, index.ErrCheckpointNotFound) {
+		return false, nil
+	}
+	return p.ID == head.ID && p.Record == head.Record, err
+}
+
+// passed says that a checkpoint cannot be sent, since the thread is further there.
+func (t *transfer) passed(th sending, cp listed, head Checkpoint) error {
+	err := fmt.Errorf("thread %s has newer checkpoints in %s, the newest is %s, and checkpoint %s is not there any more: %w",
+		quoted(th.thread), t.to.called(), quoted(head.ID), quoted(cp.id), ErrDiverged)
+	return WithHint(err, "what was deleted there stays deleted; as a thread of its own it can be there: %s export %s | %s import --thread NEW-THREAD -",
+		t.from.command(), tree.QuoteShell(cp.id), t.to.command())
 }
 
 // diverged says that a thread went on in both stores, or began in both.

@@ -83,7 +83,7 @@ func sources(t *testing.T) []*ast.File {
 func TestNamesInJSON(t *testing.T) {
 	camel := regexp.MustCompile(`^[a-z][a-zA-Z0-9]*$`)
 	for _, doc := range []any{
-		snapshot.Checkpoint{}, snapshot.Thread{}, snapshot.Artifact{}, snapshot.Lease{}, snapshot.Stats{}, snapshot.Usage{}, snapshot.NamespaceUsage{}, snapshot.ThreadUsage{}, snapshot.Sizes{}, statsDoc{}, snapshot.GCResult{}, snapshot.ForgetSome{}, snapshot.Forgotten{}, snapshot.TransferResult{}, snapshot.Received{}, snapshot.ScrubHit{}, changeDoc{}, revisionDoc{}, statDoc{}, statSum{}, artifactDoc{}, conversationDoc{}, entryDoc{}, restoreCounts{}, incompleteItem{}, value{},
+		snapshot.Checkpoint{}, snapshot.Thread{}, snapshot.Artifact{}, snapshot.Lease{}, snapshot.Stats{}, snapshot.Usage{}, snapshot.NamespaceUsage{}, snapshot.ThreadUsage{}, snapshot.Sizes{}, statsDoc{}, snapshot.GCResult{}, snapshot.ForgetSome{}, snapshot.Forgotten{}, snapshot.TransferResult{}, snapshot.Received{}, snapshot.PublishedCheckpoint{}, snapshot.ScrubHit{}, changeDoc{}, revisionDoc{}, statDoc{}, statSum{}, artifactDoc{}, conversationDoc{}, entryDoc{}, restoreCounts{}, incompleteItem{}, value{},
 	} {
 		typ := reflect.TypeOf(doc)
 		for f := range typ.Fields() {

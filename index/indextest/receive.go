@@ -52,6 +52,22 @@ func testReceived(e *env) {
 	_, err = e.receive("c2", from(10), Record("t", "c3", "c2"))
 	require.ErrorIs(e, err, index.ErrWriterConflict)
 
+	// What was published is known by its number, whatever became of it.
+	gone := e.publish("gone", "g1", "")
+	require.NoError(e, e.ix.DeleteThread(e.Context(), orgs[0], "gone"))
+	for _, cp := range []index.Checkpoint{first, gone} {
+		id, record, err := e.ix.Published(e.Context(), orgs[0], cp.Seq)
+		require.NoError(e, err)
+		require.Equal(e, cp.ID, id)
+		require.Equal(e, cp.RecordHash, record)
+	}
+	for _, seq := range []uint64{0, gone.Seq + 1, 1 << 60} { // the next one is the deletion
+		_, _, err := e.ix.Published(e.Context(), orgs[0], seq)
+		require.ErrorIs(e, err, index.ErrCheckpointNotFound)
+	}
+	_, _, err = e.ix.Published(e.Context(), orgs[1], first.Seq)
+	require.ErrorIs(e, err, index.ErrCheckpointNotFound)
+
 	// What is made here goes on behind it, and what is renamed keeps where it came from.
 	e.publish("u", "d1", "")
 	_, err = e.receive("d1", from(11), Record("u", "d2", "elsewhere"))

@@ -38,8 +38,15 @@ type State struct {
 	places      map[cas.Key]cas.Location
 	threads     map[key]*thread
 	checkpoints map[key]*index.Checkpoint // each is in its thread's order, too
+	published   map[uint64]published      // by number of the change
 	deleting    map[key]bool              // checkpoints whose own deletion is decided; they have no name
 	leases      map[key]index.HeldLease   // by thread: the last one, unless it was released
+}
+
+// published is a checkpoint that was published, whatever became of it.
+type published struct {
+	org, id string
+	record  cas.Hash
 }
 
 // A key is the id of a thread or a checkpoint within an organization.
@@ -58,7 +65,7 @@ type thread struct {
 func NewState() *State {
 	return &State{
 		places: map[cas.Key]cas.Location{}, threads: map[key]*thread{}, checkpoints: map[key]*index.Checkpoint{},
-		deleting: map[key]bool{}, leases: map[key]index.HeldLease{},
+		published: map[uint64]published{}, deleting: map[key]bool{}, leases: map[key]index.HeldLease{},
 	}
 }
 

@@ -58,6 +58,7 @@ func (ix *Index) publish(ctx context.Context, p index.Publish) (out index.Checkp
 	t := s.touch(p.Org, rec.Thread)
 	cp := &index.Checkpoint{Record: rec, RecordHash: p.Record, Seq: s.seq, Name: p.Name, Status: index.Ready, Received: p.Received}
 	s.checkpoints[key{p.Org, rec.ID}] = cp
+	s.published[s.seq] = published{p.Org, rec.ID, p.Record}
 	t.order = append(t.order, cp)
 	t.Checkpoints++
 	t.NewBytes += rec.NewBytes

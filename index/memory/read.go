@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/cas"
+
 	"github.com/snapfs/snapfs/index"
 )
 
@@ -194,4 +196,19 @@ func (ix *Index) Organizations(ctx context.Context) (orgs []string, err error) {
 		return nil
 	})
 	return orgs, err
+}
+
+// Published implements [index.Index].
+func (ix *Index) Published(ctx context.Context, org string, seq uint64) (id string, record cas.Hash, err error) {
+	if err := ix.enter(ctx); err != nil {
+		return "", record, err
+	}
+	defer ix.leave()
+	ix.s.mu.Lock()
+	defer ix.s.mu.Unlock()
+	p, ok := ix.s.published[seq]
+	if !ok || p.org != org {
+		return "", record, fmt.Errorf("change %d publishes none: %w", seq, index.ErrCheckpointNotFound)
+	}
+	return p.id, p.record, nil
 }
