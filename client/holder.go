@@ -49,6 +49,7 @@ func pathID(id string) error {
 // Threads implements [snapshot.Holder].
 func (h *Holder) Threads(ctx context.Context, p snapshot.Page) ([]snapshot.Thread, error) {
 	var list Threads
+	p.Deleting = false // it is about checkpoints
 	err := h.call(ctx, request{method: http.MethodGet, path: "/v1/threads", query: pageQuery(p)}, &list)
 	return list.Threads, err
 }

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 
@@ -32,48 +31,62 @@ func (s *Store) Du(ctx context.Context, ref, at string, fn func(Sizes) error) er
 	if err != nil {
 		return err
 	}
-	whole := map[cas.Key]struct{}{}
+	d := &weigher{s: s, weights: map[cas.Key]weight{}, fn: fn}
 	if p.entry.Kind == tree.Dir {
-		d, err := s.trees.Open(ctx, p.entry.Hash)
+		dir, err := s.trees.Open(ctx, p.entry.Hash)
 		if err != nil {
 			return p.wrong(err)
 		}
-		for e, err := range d.Entries(ctx, 0) {
+		for e, err := range dir.Entries(ctx, 0) {
+			if err == nil {
+				err = d.entry(ctx, path.Join(p.path, e.Name), e)
+			}
 			if err != nil {
 				return p.wrong(err)
 			}
-			below := map[cas.Key]struct{}{}
-			sizes, err := s.sizes(ctx, path.Join(p.path, e.Name), e, below)
-			if err != nil {
-				return p.wrong(err)
-			}
-			if err := fn(sizes); err != nil {
-				return err
-			}
-			maps.Copy(whole, below)
 		}
 	}
-	sizes, err := s.sizes(ctx, p.path, p.entry, whole)
-	if err != nil {
+	if err := d.entry(ctx, p.path, p.entry); err != nil {
 		return p.wrong(err)
 	}
-	return fn(sizes)
+	return p.wrong(d.flush(ctx))
 }
 
-// sizes counts an entry and what lies below it. reached has the objects that were reached
-// before, and then all.
-func (s *Store) sizes(ctx context.Context, at string, e tree.Entry, reached map[cas.Key]struct{}) (Sizes, error) {
-	all := reach{source: s.blobs, seen: reached, found: nothing}
+// A weigher tells what entries take. It asks for places of many objects at once, and for
+// each once.
+type weigher struct {
+	s       *Store
+	fn      func(Sizes) error
+	weights map[cas.Key]weight // of objects that were asked for
+	waiting []weighed
+	asked   []cas.Key // whose weight is to be asked for
+}
+
+// weight is what an object takes, in bytes.
+type weight struct{ plain, stored int64 }
+
+// weighed is an entry of which all objects are known.
+type weighed struct {
+	sizes Sizes
+	below map[cas.Key]struct{}
+}
+
+// entry counts an entry and what lies below it.
+func (d *weigher) entry(ctx context.Context, at string, e tree.Entry) error {
+	below := map[cas.Key]struct{}{}
+	all := reach{source: d.s.blobs, seen: below, found: nothing}
 	out := Sizes{Path: NewPath(at)}
 	var err error
 	switch e.Kind {
 	case tree.File:
 		out.Files, out.Bytes = 1, e.Size
 		err = all.blob(ctx, cas.Files, cas.Blob{Hash: e.Hash, Size: int64(e.Size)})
+	case tree.Symlink:
+		out.Files = 1
 	case tree.Dir:
-		var d *tree.Directory
-		if d, err = s.trees.Open(ctx, e.Hash); err == nil {
-			totals := d.Root().Totals
+		var dir *tree.Directory
+		if dir, err = d.s.trees.Open(ctx, e.Hash); err == nil {
+			totals := dir.Root().Totals
 			out.Files, out.Dirs, out.Bytes = totals.Files, totals.Dirs, totals.Bytes
 			err = all.tree(ctx, cas.Key{NS: cas.Trees, Hash: e.Hash})
 		}
@@ -82,20 +95,48 @@ func (s *Store) sizes(ctx context.Context, at string, e tree.Entry, reached map[
 		err = all.tree(ctx, cas.Key{NS: cas.Trees, Hash: e.XAttrs})
 	}
 	if err != nil {
-		return Sizes{}, err
+		return err
 	}
-	for keys := range slices.Chunk(slices.Collect(maps.Keys(reached)), 4096) {
-		var locs []cas.Location
-		if locs, err = s.holder.Locate(ctx, keys); err != nil {
-			return Sizes{}, err
+	d.waiting = append(d.waiting, weighed{out, below})
+	for key := range below {
+		if _, known := d.weights[key]; !known {
+			d.weights[key] = weight{}
+			d.asked = append(d.asked, key)
+		}
+	}
+	if len(d.asked) < weighMost {
+		return nil
+	}
+	return d.flush(ctx)
+}
+
+// weighMost is how many places are asked for at once.
+const weighMost = 4096
+
+// flush asks for what is missing and tells of the entries that wait for it.
+func (d *weigher) flush(ctx context.Context) error {
+	for keys := range slices.Chunk(d.asked, weighMost) {
+		locs, err := d.s.holder.Locate(ctx, keys)
+		if err != nil {
+			return err
 		}
 		for i, l := range locs {
 			if l.IsZero() {
-				return Sizes{}, fmt.Errorf("%s: %w", keys[i], cas.ErrNotFound)
+				return fmt.Errorf("%s: %w", keys[i], cas.ErrNotFound)
 			}
-			out.UniqueBytes += int64(l.Plain)
-			out.StoredBytes += local.RecordSize(l)
+			d.weights[keys[i]] = weight{int64(l.Plain), local.RecordSize(l)}
 		}
 	}
-	return out, nil
+	d.asked = d.asked[:0]
+	for _, w := range d.waiting {
+		for key := range w.below {
+			w.sizes.UniqueBytes += d.weights[key].plain
+			w.sizes.StoredBytes += d.weights[key].stored
+		}
+		if err := d.fn(w.sizes); err != nil {
+			return err
+		}
+	}
+	d.waiting = d.waiting[:0]
+	return nil
 }

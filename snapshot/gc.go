@@ -110,7 +110,7 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 		return res, fmt.Errorf("gc: mark again: %w", err)
 	}
 	h.pardon(m.seen)
-	if err := sw.run(ctx, packs); err != nil {
+	if err := errors.Join(sw.run(ctx, packs), sw.stuck()); err != nil {
 		return res, fmt.Errorf("gc: sweep: %w", err)
 	}
 	if err := purge.end(ctx, &res); err != nil {
@@ -207,6 +207,8 @@ type sweeper struct {
 	bytes  int64  // of the group's live records
 	later  []worn // for which there was no room
 	purge  *purge // nil: some of what is dead may stay
+	// damaged tells which packs stay, since something in them cannot be read.
+	damaged []error
 }
 
 // worn is a pack and what is left of it.
@@ -377,6 +379,9 @@ func (s *sweeper) flush(ctx context.Context) error {
 		live = append(live, w.live...)
 	}
 	moved, err := s.h.packs.Rewrite(ctx, live)
+	if errors.Is(err, cas.ErrCorrupt) {
+		return s.oneByOne(ctx, group, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -395,6 +400,31 @@ func (s *sweeper) flush(ctx context.Context) error {
 		s.res.Rewritten++
 	}
 	return nil
+}
+
+// oneByOne rewrites the packs of a group in which something is damaged, but for that pack.
+func (s *sweeper) oneByOne(ctx context.Context, group []worn, err error) error {
+	if len(group) == 1 {
+		s.damaged = append(s.damaged, fmt.Errorf("pack %s: %w", group[0].id, err))
+		s.purge.keep("pack %s is damaged: snapfs verify --repair sets it aside", group[0].id)
+		return nil
+	}
+	for _, w := range group {
+		s.group, s.bytes = []worn{w}, recordBytes(w.live)
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stuck tells of packs that could not be rewritten; all else was freed.
+func (s *sweeper) stuck() error {
+	if len(s.damaged) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("all was freed but what is in packs with damaged objects, of which there are %d: %w", len(s.damaged), s.damaged[0])
+	return WithHint(err, "snapfs verify --data names what is lost, and with --repair it sets such packs aside")
 }
 
 // remove deletes a pack in which nothing counts any more.

@@ -379,3 +379,48 @@ func TestGCKeepsAllWhileTheIndexIsDamaged(t *testing.T) {
 	}
 	require.Positive(t, refused)
 }
+
+// One damaged object keeps its own pack from being cleared, and no other.
+func TestGCAroundDamage(t *testing.T) {
+	s, _ := unsound(t)
+	var kept []Checkpoint
+	for i := range 6 {
+		ws := filepath.Join(t.TempDir(), "ws")
+		noiseFile(t, filepath.Join(ws, "f"), uint64(10+i), 300_000)
+		cp := save(t, s, ws, fmt.Sprint("t", i))
+		if i%2 == 0 {
+			kept = append(kept, cp)
+		}
+	}
+	for i := 1; i < 6; i += 2 {
+		require.NoError(t, s.DeleteThread(t.Context(), fmt.Sprint("t", i)))
+	}
+	rec, err := s.Record(t.Context(), kept[1])
+	require.NoError(t, err)
+	e, err := s.trees.Find(t.Context(), rec.Root.Tree, "f")
+	require.NoError(t, err)
+	locs, err := s.holder.Locate(t.Context(), []cas.Key{{NS: cas.Files, Hash: e.Hash}})
+	require.NoError(t, err)
+	name := locs[0].Pack.String()
+	f, err := os.OpenFile(filepath.Join(s.dir, "packs", name[:2], name+".pack"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte("other bytes"), int64(locs[0].Offset)+5_000)
+	require.NoError(t, errors.Join(err, f.Close()))
+
+	for range 2 {
+		_, err = s.GC(t.Context(), GCRequest{})
+		require.ErrorIs(t, err, cas.ErrCorrupt)
+		require.ErrorContains(t, err, "packs with damaged objects, of which there are 1: pack ")
+		require.ErrorContains(t, err, name)
+		require.Contains(t, Hint(err), "verify --data")
+	}
+	require.Zero(t, usage(t, s).ReclaimableBytes)
+	for _, i := range []int{0, 2} {
+		restored(t, s, kept[i].ID)
+	}
+	_, err = s.Verify(t.Context(), VerifyOptions{Data: true, Repair: true}, func(string) error { return nil })
+	require.NoError(t, err)
+	require.NoError(t, s.DeleteThread(t.Context(), "t2"))
+	gc(t, s)
+	require.Empty(t, faults(t, s))
+}

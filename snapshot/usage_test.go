@@ -178,7 +178,7 @@ func TestDu(t *testing.T) {
 		a, b, link, whole := all[0], all[1], all[2], all[3]
 		require.EqualValues(t, len(same), a.Bytes)
 		require.EqualValues(t, len(same)+len(long), b.Bytes)
-		require.Equal(t, Sizes{Path: NewPath("link")}, link)
+		require.Equal(t, Sizes{Path: NewPath("link"), Files: 1}, link)
 		require.EqualValues(t, cp.Bytes, whole.Bytes)
 		require.Equal(t, cp.Files, whole.Files)
 		require.Equal(t, cp.Dirs, whole.Dirs)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -94,6 +95,11 @@ func commands(parent string, verbs ...*cli.Command) []*cli.Command {
 		verb.UsageText = strings.TrimSpace(full + " [flags] " + verb.ArgsUsage)
 		verb.HideHelpCommand = true
 		verb.Flags = slices.Clone(v.Flags)
+		for i, f := range verb.Flags {
+			if n, ok := f.(*cli.IntFlag); ok {
+				verb.Flags[i] = &cli.GenericFlag{Name: n.Name, Usage: n.Usage, DefaultText: n.DefaultText, Hidden: n.Hidden, Value: new(decimal)}
+			}
+		}
 		switch {
 		case len(v.Subcommands) > 0:
 			verb.Subcommands = commands(full, v.Subcommands...)
@@ -113,6 +119,23 @@ func commands(parent string, verbs ...*cli.Command) []*cli.Command {
 		all[i] = &verb
 	}
 	return all
+}
+
+// decimal is the value of a flag that is a whole number. The flag library's own takes 010
+// for eight.
+type decimal int
+
+// String returns the number; the flag library reads it from there.
+func (d *decimal) String() string { return strconv.Itoa(int(*d)) }
+
+// Set implements [flag.Value].
+func (d *decimal) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return errors.New("want a whole number")
+	}
+	*d = decimal(n)
+	return nil
 }
 
 // noSuchVerb is what becomes of a verb that needs another one below it.

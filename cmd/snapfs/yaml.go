@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/xrash/smetrics"
@@ -80,7 +81,7 @@ func checkYAML(node *yaml.Node, t reflect.Type, path string) error {
 	switch tag := node.ShortTag(); {
 	case t.Kind() == reflect.Bool && tag != "!!bool":
 		return fmt.Errorf("line %d: %s: %s: want true or false", node.Line, path, quote(node.Value))
-	case t.Kind() == reflect.Int && tag != "!!int":
+	case t.Kind() == reflect.Int && (tag != "!!int" || !isDecimal(node.Value)):
 		return fmt.Errorf("line %d: %s: %s: want a whole number", node.Line, path, quote(node.Value))
 	}
 	switch kind {
@@ -100,6 +101,12 @@ func checkYAML(node *yaml.Node, t reflect.Type, path string) error {
 		return checkKeys(node, t, path)
 	}
 	return nil
+}
+
+// isDecimal reports whether a number is written as people do: YAML takes 010 for eight.
+func isDecimal(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && strconv.Itoa(n) == text
 }
 
 // isMapping reports whether a struct is for keys and values, and reads none of its own.
