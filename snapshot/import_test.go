@@ -192,6 +192,7 @@ func TestImportRefuses(t *testing.T) {
 		"long name":             {tarOf(t, tarFile("d/"+long, "")), "255"},
 		"long path":             {tarOf(t, tarFile(strings.Repeat("d/", 2100)+"f", "")), "4095"},
 		"the root is a file":    {tarOf(t, tarFile(".", "")), "the root is no directory"},
+		"missing directories":   {tarOf(t, deepFiles(10, 1000)...), `entry 00004/a/a.*\.\.\.: 5000 directories are missing above it and 4 entries before it`},
 		"file twice":            {tarOf(t, tarFile("a", "1"), tarFile("b", ""), tarFile("./a", "2")), "entry a: it is there twice"},
 		"file and directory":    {tarOf(t, tarFile("a", "1"), tarDir("a/")), "entry a: it is there twice"},
 		"directory and file":    {tarOf(t, tarDir("a/"), tarFile("a/b", ""), tarFile("a", "1")), "entry a: it is there twice"},
@@ -255,6 +256,26 @@ func TestImportRefuses(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(s.dir, "tmp"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// deepFiles are files below directories of their own that the archive does not have.
+func deepFiles(files, dirs int) []tarEntry {
+	var all []tarEntry
+	for n := range files {
+		all = append(all, tarFile(fmt.Sprintf("%05d/%sf", n, strings.Repeat("a/", dirs-1)), ""))
+	}
+	return all
+}
+
+// TestImportMissingDirectories: those that programs leave out are made, also of the
+// longest name that there can be.
+func TestImportMissingDirectories(t *testing.T) {
+	s := quickStore(t)
+	for dirs, files := range map[int]int{2044: 2, 64: 100, 10: 2000} {
+		res, err := s.Import(t.Context(), bytes.NewReader(tarOf(t, deepFiles(files, dirs)...)), ImportOptions{Thread: "t"})
+		require.NoError(t, err)
+		require.Equal(t, uint64(dirs*files), res.Checkpoint.Dirs)
+	}
 }
 
 // flipped is data with its first byte changed.

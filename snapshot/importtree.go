@@ -21,6 +21,8 @@ type treeMaker struct {
 	open []openDir // the root first
 	last string    // key of the last entry
 	leaf string    // key of the last one that is no directory; "": none
+	puts int       // entries that came
+	made int       // directories above them that the archive does not have
 	objs []cas.Object
 	size int // of objs, in bytes
 }
@@ -67,6 +69,10 @@ func (m *treeMaker) put(e *imported) error {
 	if err := m.close(n); err != nil {
 		return err
 	}
+	m.puts++
+	if m.made += len(above) - (n - 1); m.made > missingFree+missingEach*m.puts {
+		return badEntry(shortened(pathOf(e.key)), "%d directories are missing above it and %d entries before it, more than any archive leaves out", m.made, m.puts-1)
+	}
 	for _, name := range above[n-1:] {
 		m.open = append(m.open, openDir{Entry: tree.Entry{Name: name, Kind: tree.Dir, Mode: missingMode}})
 	}
@@ -86,6 +92,15 @@ func (m *treeMaker) put(e *imported) error {
 // missingMode is the mode of directories that an archive does not have. Their time is
 // 1970-01-01.
 const missingMode = 0o755
+
+// How many directories an archive may leave out: missingFree, and missingEach for each of
+// its entries. A name of 4,095 bytes can have 2,047 of them, so that a few kilobytes would
+// stand for millions. No program that leaves directories out gets there: the paths of real
+// files have some ten parts on average, and share most of them.
+const (
+	missingFree = 4096
+	missingEach = 64
+)
 
 // enter adds an entry to an open directory.
 func (m *treeMaker) enter(e tree.Entry, below tree.Totals, depth int) error {
