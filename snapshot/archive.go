@@ -33,9 +33,12 @@ func ParseArchiveFormat(s string) (ArchiveFormat, error) {
 	return "", fmt.Errorf("%s: want tar or tar.zst", quoted(s))
 }
 
-// An archive of ours begins with a global header of which the comment is archiveMark and
-// the version.
+// An archive of ours begins with a global header of this name, of which the comment is
+// archiveMark, the version, and the hash of the record with a space between them. The name
+// stands in a block with a checksum: where it is there, a damaged comment is told from one
+// of somebody else's.
 const (
+	archiveHeader  = "snapfs_archive"
 	archiveMark    = "snapfs archive "
 	archiveVersion = "1"
 	paxComment     = "comment"

@@ -75,13 +75,6 @@ type exporter struct {
 // head writes what stands before the files: the mark, the record with what it names, and
 // what a mount shows of it.
 func (e *exporter) head(ctx context.Context, cp Checkpoint) error {
-	err := e.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header", PAXRecords: map[string]string{paxComment: archiveMark + archiveVersion}})
-	if err != nil {
-		return err
-	}
-	if err := e.folder(recordFolder); err != nil {
-		return err
-	}
 	hash, err := cas.ParseHash(cp.Record)
 	if err != nil {
 		return fmt.Errorf("record: %w: %w", err, cas.ErrCorrupt)
@@ -89,6 +82,13 @@ func (e *exporter) head(ctx context.Context, cp Checkpoint) error {
 	data, err := e.blobs.Read(ctx, cas.Key{NS: cas.Records, Hash: hash}, nil)
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
+	}
+	mark := map[string]string{paxComment: archiveMark + archiveVersion + " " + hash.String()}
+	if err := e.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: archiveHeader, PAXRecords: mark}); err != nil {
+		return err
+	}
+	if err := e.folder(recordFolder); err != nil {
+		return err
 	}
 	if err := e.bytes(recordName, data); err != nil {
 		return err

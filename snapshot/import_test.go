@@ -237,7 +237,9 @@ func TestImportRefuses(t *testing.T) {
 		"cut gzip":              {must(io.ReadAll(io.LimitReader(gzipped(t, good), 200))), "it ends too early"},
 		"gzip with a tail":      {append(must(io.ReadAll(gzipped(t, good))), "tail"...), "it is damaged|ends too early"},
 		"newer":                 {tarOf(t, tarEntry{Header: tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "snapfs archive 2"}}}), "version 2"},
-		"ours without a record": {tarOf(t, tarEntry{Header: tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "snapfs archive 1"}}}), "no record"},
+		"ours without a record": {tarOf(t, tarEntry{Header: tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "snapfs archive 1 " + cas.Hash{1}.String()}}}), "no record"},
+		"ours without a hash":   {tarOf(t, tarEntry{Header: tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "snapfs archive 1"}}}), "its mark snapfs archive 1: it was damaged"},
+		"ours without a mark":   {tarOf(t, tarEntry{Header: tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "snapfs_archive", PAXRecords: map[string]string{"comment": "snap"}}}), "its mark snap: it was damaged"},
 	}
 	s := quickStore(t)
 	first, err := s.Import(t.Context(), bytes.NewReader(good), ImportOptions{Thread: "t"})
@@ -353,6 +355,37 @@ func TestImportRefusesAltered(t *testing.T) {
 			require.ErrorIs(t, err, ErrBadArchive, "%s %s", victim.Name, what)
 		}
 	}
+}
+
+// TestImportFindsFlippedBits: whichever byte of the mark or the record is another one than
+// it was, the archive is refused.
+func TestImportFindsFlippedBits(t *testing.T) {
+	s := OpenMemory()
+	defer s.Close()
+	ws := filepath.Join(t.TempDir(), "ws")
+	write(t, ws, map[string]string{"a": "1"})
+	fork, err := s.Fork(t.Context(), save(t, s, ws, "t").ID, ForkOptions{Thread: "f"})
+	require.NoError(t, err)
+	data := exportedBytes(t, s, fork.ID, Tar)
+	rec, err := s.Record(t.Context(), fork)
+	require.NoError(t, err)
+	record := must(index.Encode(rec))
+	from := bytes.Index(data, record)
+	require.Positive(t, from)
+	flips := 0
+	for at, b := range data[:from+len(record)] {
+		// Not zeros that fill a block up, nor a checksum, which can be spelled in several
+		// ways, nor what is between the mark and the record.
+		if b == 0 || at >= 148 && at < 156 || at >= 2*tarBlock && at < from {
+			continue
+		}
+		flips++
+		wrong := bytes.Clone(data)
+		wrong[at] ^= 1 << (at % 8)
+		_, err := s.Import(t.Context(), bytes.NewReader(wrong), ImportOptions{Thread: "wrong"})
+		require.ErrorIs(t, err, ErrBadArchive, "byte %d", at)
+	}
+	require.Greater(t, flips, 300)
 }
 
 // TestImportLimits: contents beyond the caller's limit, and a sparse file that a few bytes

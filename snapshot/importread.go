@@ -75,8 +75,8 @@ func (i *importer) read(store func(*importBatch) error) error {
 			return err
 		}
 		last = hdr.Name
-		if version, ok := strings.CutPrefix(hdr.PAXRecords[paxComment], archiveMark); ok && first && hdr.Typeflag == tar.TypeXGlobalHeader {
-			if i.own, err = newOwnArchive(version); err != nil {
+		if first && hdr.Typeflag == tar.TypeXGlobalHeader {
+			if i.own, err = newOwnArchive(hdr); err != nil {
 				return err
 			}
 		}

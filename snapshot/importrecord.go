@@ -21,24 +21,34 @@ import (
 // trusted: all that the record names has to be in the archive, with the hashes that the
 // record has for it.
 type ownArchive struct {
-	rec       index.Record // as in the archive; no ID: it has not come yet
-	seen      map[string]bool
-	artifacts []index.Artifact
-	names     map[string]int // of artifacts, in the archive
-	secrets   []FoundSecrets
+	recordHash cas.Hash     // as the archive's mark has it
+	rec        index.Record // as in the archive; no ID: it has not come yet
+	seen       map[string]bool
+	artifacts  []index.Artifact
+	names      map[string]int // of artifacts, in the archive
+	secrets    []FoundSecrets
 
 	overwritten map[string][]secrets.Range // by path, of files
 	marked      uint64                     // files of the tree with overwritten secrets
 	listed      uint64                     // of these, those that the list has
 }
 
-// newOwnArchive begins an archive of a version.
-func newOwnArchive(version string) (*ownArchive, error) {
-	if version != archiveVersion {
-		err := fmt.Errorf("an archive of version %s, this snapfs reads %s: %w", quoted(version), archiveVersion, ErrBadArchive)
+// newOwnArchive begins an archive with this global header; nil: it is none of ours.
+func newOwnArchive(hdr *tar.Header) (*ownArchive, error) {
+	mark, ok := strings.CutPrefix(hdr.PAXRecords[paxComment], archiveMark)
+	if !ok && hdr.Name != archiveHeader {
+		return nil, nil
+	}
+	version, sum, _ := strings.Cut(mark, " ")
+	if ok && version != archiveVersion {
+		err := fmt.Errorf("an archive of version %s, this snapfs reads %s: %w", quoted(shortened(version)), archiveVersion, ErrBadArchive)
 		return nil, WithHint(err, "import it with the snapfs that made it, or a newer one")
 	}
-	return &ownArchive{seen: map[string]bool{}}, nil
+	hash, err := cas.ParseHash(sum)
+	if err != nil || !ok {
+		return nil, altered("its mark %s", quoted(shortened(hdr.PAXRecords[paxComment])))
+	}
+	return &ownArchive{recordHash: hash, seen: map[string]bool{}}, nil
 }
 
 // altered says that an archive of ours is not as it was made.
@@ -92,6 +102,9 @@ func (i *importer) readRecord(hdr *tar.Header) error {
 	data, err := i.text(hdr, index.MaxRecord)
 	if err != nil {
 		return err
+	}
+	if cas.NewObject(cas.Records, cas.Data, data).Key.Hash != i.own.recordHash {
+		return altered("its record is not the one that its mark names")
 	}
 	if i.own.rec, err = index.DecodeRecord(data); err != nil {
 		return altered("its record: %v", err)
