@@ -112,7 +112,7 @@ func (m *treeMaker) enter(e tree.Entry, below tree.Totals, depth int) error {
 	if err := m.open[depth].Add(e, below); err != nil {
 		return badEntry(m.path(depth, e.Name), "%v", err)
 	}
-	return nil
+	return m.keep(m.open[depth].Settled())
 }
 
 // path is the path of a name in an open directory.
@@ -142,20 +142,25 @@ func (m *treeMaker) close(n int) error {
 	return nil
 }
 
-// finish makes the objects of a directory, and stores them when there are several.
+// finish makes the objects of a directory.
 func (m *treeMaker) finish(d *openDir) (tree.Root, error) {
 	root, objs, err := d.Finish()
 	if err != nil {
 		return root, err
 	}
+	return root, m.keep(objs)
+}
+
+// keep takes objects of directories, and stores them when there are several.
+func (m *treeMaker) keep(objs []cas.Object) error {
 	for _, o := range objs {
 		m.size += len(o.Data)
 	}
 	m.objs = append(m.objs, objs...)
 	if len(m.objs) < 256 && m.size < 1<<20 {
-		return root, nil
+		return nil
 	}
-	return root, m.store()
+	return m.store()
 }
 
 func (m *treeMaker) store() error {

@@ -10,11 +10,13 @@ import (
 // after [Builder.Finish] it is ready again for the next directory. It is not
 // for concurrent use.
 type Builder struct {
-	buf    []byte // all entries so far, encoded
-	last   string // name of the last entry
-	closed []segment
-	open   segment
-	totals Totals // of all entries
+	buf     []byte // all entries that are in no object yet, encoded
+	last    string // name of the last entry
+	settled []item // segments of which there are objects
+	closed  []segment
+	open    segment
+	entries uint64 // all of them
+	totals  Totals // of all entries
 }
 
 // A segment is a stretch of Builder.buf.
@@ -60,6 +62,7 @@ func (b *Builder) Add(e Entry, below Totals) error {
 	}
 	b.buf = appendEntry(b.buf, &e)
 	b.last = e.Name
+	b.entries++
 	seg.end = len(b.buf)
 	seg.count++
 	// Parts of the sum above can not be too large.
@@ -73,35 +76,55 @@ func (b *Builder) Add(e Entry, below Totals) error {
 	return nil
 }
 
+// settleAt is how many bytes of entries a large directory keeps.
+const settleAt = 1 << 20
+
+// Settled returns objects of a large directory that are sure already, once there are many,
+// and frees what they took. [Builder.Finish] does not return them again. Who never asks
+// keeps all of a directory in memory.
+func (b *Builder) Settled() []cas.Object {
+	if len(b.buf) < settleAt || b.entries <= maxWhole {
+		return nil
+	}
+	return b.settle()
+}
+
+// settle makes the objects of all segments that are closed. The directory has more entries
+// than fit into one object.
+func (b *Builder) settle() (objs []cas.Object) {
+	for _, seg := range b.closed {
+		obj := b.leaf(seg)
+		objs = append(objs, obj)
+		b.settled = append(b.settled, item{
+			first: seg.first, count: uint64(seg.count), entries: uint64(seg.count),
+			totals: seg.totals, hash: obj.Key.Hash,
+		})
+	}
+	b.closed = b.closed[:0]
+	b.buf = b.buf[:copy(b.buf, b.buf[b.open.start:])]
+	b.open.end -= b.open.start
+	b.open.start = 0
+	return objs
+}
+
 // Finish returns the directory and its objects, those of the deepest level
 // first, the root last. They are of the trees namespace and may be stored in
 // any order; some or all of them may be in the store already.
 func (b *Builder) Finish() (Root, []cas.Object, error) {
-	segs := b.closed
 	if b.open.count > 0 {
-		segs = append(segs, b.open)
+		b.closed = append(b.closed, b.open)
+		b.open = segment{start: b.open.end, end: b.open.end}
 	}
-	root := Root{Totals: b.totals}
-	for _, seg := range segs {
-		root.Entries += uint64(seg.count)
-	}
+	root := Root{Totals: b.totals, Entries: b.entries}
 	var objs []cas.Object
-	if root.Entries <= maxWhole {
-		objs = append(objs, b.leaf(whole(segs)))
+	if b.entries <= maxWhole {
+		objs = append(objs, b.leaf(whole(b.closed)))
 	} else {
-		items := make([]item, len(segs))
-		for i, seg := range segs {
-			obj := b.leaf(seg)
-			objs = append(objs, obj)
-			items[i] = item{
-				first: seg.first, count: uint64(seg.count), entries: uint64(seg.count),
-				totals: seg.totals, hash: obj.Key.Hash,
-			}
-		}
-		objs = appendLists(objs, items)
+		objs = b.settle()
+		objs = appendLists(objs, b.settled)
 	}
 	root.Hash = objs[len(objs)-1].Key.Hash
-	*b = Builder{buf: b.buf[:0], closed: b.closed[:0]}
+	*b = Builder{buf: b.buf[:0], closed: b.closed[:0], settled: b.settled[:0]}
 	return root, objs, nil
 }
 

@@ -247,3 +247,33 @@ func TestOneChange(t *testing.T) {
 	require.Less(t, worst, 12_000)
 	require.Less(t, removed/tries, 16_000)
 }
+
+// What is taken early out of a large directory is what it has in the end.
+func TestBuilderSettles(t *testing.T) {
+	for _, n := range []int{0, 256, 257, 5_000, 60_000} {
+		var whole, early Builder
+		var got []cas.Object
+		most := 0
+		for i := range n {
+			e := file(fmt.Sprintf("%08d-%s", i, strings.Repeat("n", 60)), "x")
+			require.NoError(t, whole.Add(e, Totals{}))
+			require.NoError(t, early.Add(e, Totals{}))
+			most = max(most, len(early.buf))
+			got = append(got, early.Settled()...)
+		}
+		root, want, err := whole.Finish()
+		require.NoError(t, err)
+		same, rest, err := early.Finish()
+		require.NoError(t, err)
+		require.Equal(t, root, same)
+		require.Equal(t, want, append(got, rest...), "%d entries", n)
+		if n == 60_000 {
+			require.NotEmpty(t, got)
+			require.Less(t, most, 2*settleAt)
+		}
+		again, objs, err := early.Finish()
+		require.NoError(t, err)
+		require.Zero(t, again.Entries)
+		require.Len(t, objs, 1)
+	}
+}
