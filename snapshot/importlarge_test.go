@@ -20,7 +20,8 @@ import (
 	"github.com/snapfs/snapfs/internal/soak"
 )
 
-// manyFiles writes an archive of small files whose order is not a tree's.
+// manyFiles writes an archive of small files whose order is not a tree's. Every other one
+// is in one directory.
 func manyFiles(t *testing.T, n int) io.ReadCloser {
 	t.Helper()
 	r, w := io.Pipe()
@@ -30,6 +31,9 @@ func manyFiles(t *testing.T, n int) io.ReadCloser {
 		for i := range n {
 			at := i * 7919 % n // a prime
 			hdr.Name = fmt.Sprintf("dir-%04d/a-folder-in-it-%03d/file-number-%07d.txt", at/2000, at/20%100, at)
+			if at%2 == 0 {
+				hdr.Name = fmt.Sprintf("a-large-folder/file-number-%07d.txt", at)
+			}
 			if err := tw.WriteHeader(&hdr); err != nil {
 				return
 			}
