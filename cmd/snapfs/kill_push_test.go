@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,13 +27,7 @@ import (
 // over all of them hardly more is sent than there is, and in the end all is there, whole.
 // With SNAPFS_LARGE it is a large tree, and 20 kills.
 func TestKillPush(t *testing.T) {
-	cuts, seed := soak.Rounds(3, 20), uint64(time.Now().UnixNano())
-	if s := os.Getenv(seedEnv); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("%s=%d", seedEnv, seed)
+	cuts, seed := soak.Rounds(3, 20), killSeed(t)
 	p := newPushes(t, rand.New(rand.NewPCG(seed, 0)))
 	p.fill(soak.Rounds(300, 40_000), soak.Rounds(12, 300))
 	data := p.size("from")

@@ -27,9 +27,7 @@ const lateValue = "open-sesame-1234"
 // what was not is whole.
 func TestKillScrub(t *testing.T) {
 	rounds := soak.Rounds(4, 60)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	rnd := rand.New(rand.NewPCG(killSeed(t), 0))
 	dir, err := built()
 	require.NoError(t, err)
 	bin := filepath.Join(dir, program)

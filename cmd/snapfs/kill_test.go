@@ -22,20 +22,26 @@ import (
 	"github.com/snapfs/snapfs/internal/soak"
 )
 
-// seedEnv replays a run of [TestKill], as far as the moments of the kills allow.
+// seedEnv replays a run of a test that kills, as far as the moments of the kills allow.
 const seedEnv = "SNAPFS_SEED"
 
-// TestKill kills the program as it is built again and again, each time at a random
-// moment of a random verb: nothing that was acknowledged is lost, and what was not
-// is done whole or not at all. SNAPFS_LARGE makes it 200 rounds.
-func TestKill(t *testing.T) {
-	n, seed := soak.Rounds(8, 200), uint64(time.Now().UnixNano())
+// killSeed is where the random numbers of a test begin.
+func killSeed(t *testing.T) uint64 {
+	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv(seedEnv); s != "" {
 		var err error
 		seed, err = strconv.ParseUint(s, 10, 64)
 		require.NoError(t, err)
 	}
 	t.Logf("%s=%d", seedEnv, seed)
+	return seed
+}
+
+// TestKill kills the program as it is built again and again, each time at a random
+// moment of a random verb: nothing that was acknowledged is lost, and what was not
+// is done whole or not at all. SNAPFS_LARGE makes it 200 rounds.
+func TestKill(t *testing.T) {
+	n, seed := soak.Rounds(8, 200), killSeed(t)
 	dir, err := built()
 	require.NoError(t, err)
 	bin := filepath.Join(dir, program)

@@ -18,40 +18,34 @@ var transferFlags = []cli.Flag{
 	leaseFlag, waitFlag,
 }
 
-var pushCommand = &cli.Command{
-	Name:      "push",
-	Usage:     "send a checkpoint, with those before it in its thread, to another store and print the ids of those that arrive",
-	ArgsUsage: "REF STORE | --all STORE",
-	Flags:     transferFlags,
-	Action: func(c *cli.Context) error {
-		ref, other, err := transferArguments(c, 1)
-		if err != nil {
-			return err
-		}
-		own, err := storeDir(c)
-		if err != nil {
-			return err
-		}
-		return transfer(c, ref, own, other)
-	},
-}
+var (
+	pushCommand = transferCommand("push", "send a checkpoint, with those before it in its thread, to another store and print the ids of those that arrive", "REF STORE | --all STORE")
+	pullCommand = transferCommand("pull", "get a checkpoint, with those before it in its thread, from another store and print the ids of those that arrive", "STORE REF | --all STORE")
+)
 
-var pullCommand = &cli.Command{
-	Name:      "pull",
-	Usage:     "get a checkpoint, with those before it in its thread, from another store and print the ids of those that arrive",
-	ArgsUsage: "STORE REF | --all STORE",
-	Flags:     transferFlags,
-	Action: func(c *cli.Context) error {
-		ref, other, err := transferArguments(c, 0)
-		if err != nil {
-			return err
-		}
-		own, err := storeDir(c)
-		if err != nil {
-			return err
-		}
-		return transfer(c, ref, other, own)
-	},
+func transferCommand(name, usage, args string) *cli.Command {
+	return &cli.Command{
+		Name: name, Usage: usage, ArgsUsage: args, Flags: transferFlags,
+		Action: func(c *cli.Context) error {
+			push := name == "push"
+			at := 0
+			if push {
+				at = 1
+			}
+			ref, other, err := transferArguments(c, at)
+			if err != nil {
+				return err
+			}
+			own, err := storeDir(c)
+			if err != nil {
+				return err
+			}
+			if push {
+				return transfer(c, ref, own, other)
+			}
+			return transfer(c, ref, other, own)
+		},
+	}
 }
 
 // transferArguments returns the reference, "" for everything, and the other store, which is
