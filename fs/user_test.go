@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/client"
+	"github.com/snapfs/snapfs/internal/disk/disktest"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -171,7 +172,7 @@ func TestAllowOther(t *testing.T) {
 	needOtherUsers(t)
 	ws := write(t, map[string]string{"f": "content"})
 	require.NoError(t, os.Chmod(ws, 0o755))
-	require.NoError(t, os.Chmod(filepath.Dir(ws), 0o755))
+	require.NoError(t, disktest.LetIn(filepath.Dir(ws)))
 	dir := newStore(t)
 	give(t, dir)
 	d := startAs(t, dir, childClean)
@@ -187,7 +188,7 @@ func TestAllowOther(t *testing.T) {
 	plain := d.mount()
 	m := d.mountWith(snapshot.MountRequest{AllowOther: true})
 	for _, at := range []string{plain, m} {
-		require.NoError(t, os.Chmod(filepath.Dir(filepath.Dir(at)), 0o755))
+		require.NoError(t, disktest.LetIn(filepath.Dir(filepath.Dir(at))))
 	}
 	for path, want := range map[string]string{
 		"": "40555 0:0", "/threads": "40711 0:0", "/threads/theirs": "40750 65534:65534", "/threads/theirs/by-name": "40750 65534:65534",

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/cas/castest"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/disk/disktest"
 )
 
 // A save never relies on a pack that is gone or cut, nor on an object that verify
@@ -157,7 +158,7 @@ func TestForeignStoreIsForbidden(t *testing.T) {
 	s := newStore(t)
 	ws := filepath.Join(userDir(t), "ws")
 	write(t, ws, map[string]string{"f": "x"})
-	require.NoError(t, os.Chmod(filepath.Dir(s.dir), 0o755))
+	require.NoError(t, disktest.LetIn(filepath.Dir(s.dir)))
 	res := asUser(t, "save", s.dir, ws, "t")
 	require.Contains(t, res.Err, ErrForbidden.Error())
 }

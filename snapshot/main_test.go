@@ -19,6 +19,7 @@ import (
 
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/internal/disk/disktest"
 	"github.com/snapfs/snapfs/policy"
 )
 
@@ -112,7 +113,7 @@ func userDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if os.Geteuid() == 0 {
-		require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
+		require.NoError(t, disktest.LetIn(filepath.Dir(dir)))
 		require.NoError(t, os.Chown(dir, ordinary, ordinary))
 	}
 	return dir

@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/snapfs/snapfs/internal/disk/disktest"
 )
 
 // ordinary is the user of scripts that need one without rights.
@@ -23,13 +25,8 @@ func asUser(ts *testscript.TestScript, neg bool, args []string) {
 	if os.Geteuid() == 0 {
 		ts.Check(os.Chown(home, ordinary, ordinary))
 		// Directories on the way that only the tests' own user may enter.
-		for _, dir := range []string{filepath.Dir(filepath.Dir(ts.MkAbs("x"))), filepath.Dir(ts.MkAbs("x"))} {
-			ts.Check(os.Chmod(dir, 0o755))
-		}
-		for _, dir := range filepath.SplitList(ts.Getenv("PATH"))[:1] { // of the program
-			ts.Check(os.Chmod(dir, 0o755))
-			ts.Check(os.Chmod(filepath.Dir(dir), 0o755))
-		}
+		bin := filepath.SplitList(ts.Getenv("PATH"))[0] // of the program
+		ts.Check(disktest.LetIn(filepath.Dir(filepath.Dir(ts.MkAbs("x"))), filepath.Dir(ts.MkAbs("x")), bin, filepath.Dir(bin)))
 		id := strconv.Itoa(ordinary)
 		run = append(run, "setpriv", "--reuid="+id, "--regid="+id, "--clear-groups")
 	}
