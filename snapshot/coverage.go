@@ -68,15 +68,21 @@ func (s *Store) savedPolicy(ctx context.Context, rec index.Record) (policy.Recor
 	if err != nil {
 		return policy.Recorded{}, nil, fmt.Errorf("its policy: %w", err)
 	}
-	saved, err := policy.Decode(text)
-	if err != nil {
-		return policy.Recorded{}, nil, fmt.Errorf("its policy: %w: %w", err, cas.ErrCorrupt)
-	}
-	files, err := policy.CompileFiles(saved.Files)
+	saved, files, err := readPolicy(text)
 	if err != nil {
 		return policy.Recorded{}, nil, fmt.Errorf("its policy: %w: %w", err, cas.ErrCorrupt)
 	}
 	return saved, files, nil
+}
+
+// readPolicy reads a recorded policy, and compiles its rules.
+func readPolicy(text []byte) (policy.Recorded, *policy.Files, error) {
+	saved, err := policy.Decode(text)
+	if err != nil {
+		return policy.Recorded{}, nil, err
+	}
+	files, err := policy.CompileFiles(saved.Files)
+	return saved, files, err
 }
 
 // omissions lists what was left out of a checkpoint.

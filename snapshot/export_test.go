@@ -297,7 +297,9 @@ func TestExportOfOddEntries(t *testing.T) {
 		e.seq, e.Kind, e.Size, e.Hash = uint64(n), tree.File, 1, blob.Hash
 		require.NoError(t, maker.put(&e))
 	}
-	rec := index.Record{ID: "odd", Thread: "T", Reason: index.Manual}
+	rec := index.Record{ID: "odd", Thread: "T", Reason: index.Manual, Consistency: index.PerFile}
+	rec.Policy, err = putSmall(t.Context(), w, noPolicy().Encode())
+	require.NoError(t, err)
 	rec.Root, rec.Totals, err = maker.done()
 	require.NoError(t, err)
 	cp, err := publish(t.Context(), session, w, rec, PublishRequest{})

@@ -76,6 +76,14 @@ func TestFrozenFormats(t *testing.T) {
 			write(t, ws, map[string]string{"f": "1"})
 			save(t, s, ws, "main")
 			gc(t, s)
+			other := OpenMemory()
+			defer other.Close()
+			for _, cp := range want.Checkpoints {
+				res, err := other.Import(t.Context(), bytes.NewReader(exportedBytes(t, s, cp.Shown.ID, Tar)), ImportOptions{Thread: "t"})
+				require.NoError(t, err, cp.Shown.ID)
+				require.Equal(t, cp.Shown.Tree, res.Checkpoint.Tree)
+			}
+			require.Empty(t, faults(t, other))
 			require.Empty(t, faults(t, s))
 		})
 	}

@@ -152,7 +152,7 @@ func (i *importer) record(head string) (rec index.Record, added []Artifact, err 
 	}
 	maker := &treeMaker{ctx: i.ctx, w: i.w, root: i.root}
 	if i.own != nil {
-		maker.check = i.own.redacted
+		maker.check = i.own.entered
 	}
 	if err := i.entries.each(maker.put); err != nil {
 		return rec, nil, err

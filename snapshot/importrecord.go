@@ -10,11 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
-	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/secrets"
-	"github.com/snapfs/snapfs/tree"
 )
 
 // An ownArchive is what an archive of ours says besides its files. Nothing of it is
@@ -26,11 +25,12 @@ type ownArchive struct {
 	seen       map[string]bool
 	artifacts  []index.Artifact
 	names      map[string]int // of artifacts, in the archive
+	left       []capture.Omission
 	secrets    []FoundSecrets
 
-	overwritten map[string][]secrets.Range // by path, of files
-	marked      uint64                     // files of the tree with overwritten secrets
-	listed      uint64                     // of these, those that the list has
+	inFiles map[string][]secrets.Range // what the list has of files that did not come, by path
+	marked  uint64                     // files of the tree with overwritten secrets
+	listed  uint64                     // of these, those that the list has
 }
 
 // newOwnArchive begins an archive with this global header; nil: it is none of ours.
@@ -138,39 +138,37 @@ func (i *importer) readPart(hdr *tar.Header, part string, want index.Blob, most 
 	if blob != want {
 		return altered("%s is not what the record names", quoted(hdr.Name))
 	}
-	own := i.own
-	switch part {
-	case policyPart:
-		_, err = policy.Decode(data)
-	case omissionsPart:
-		left, lerr := decodeOmissions(data)
-		if err = lerr; err == nil && uint64(len(left)) != own.rec.OmissionCount {
-			err = fmt.Errorf("%d entries, the record says %d", len(left), own.rec.OmissionCount)
-		}
-	case secretsPart:
-		if own.secrets, err = decodeSecrets(data); err == nil {
-			own.overwritten = map[string][]secrets.Range{}
-			for _, f := range own.secrets {
-				if f.Place == InFile && len(f.Redacted) > 0 {
-					own.overwritten[f.Path] = f.Redacted
-				}
-			}
-		}
-	case artifactsPart:
-		if own.artifacts, err = decodeArtifacts(data); err == nil {
-			own.names = map[string]int{}
-			for n, name := range ArtifactNames(newArtifacts(own.artifacts)) {
-				own.names[name] = n
-			}
-			if uint64(len(own.artifacts)) != own.rec.ArtifactCount {
-				err = fmt.Errorf("%d entries, the record says %d", len(own.artifacts), own.rec.ArtifactCount)
-			}
-		}
-	}
-	if err != nil {
+	if err := i.own.decode(part, data); err != nil {
 		return altered("%s: %v", quoted(hdr.Name), err)
 	}
 	return nil
+}
+
+// decode reads a list or a text.
+func (o *ownArchive) decode(part string, data []byte) (err error) {
+	switch part {
+	case policyPart:
+		_, _, err = readPolicy(data)
+	case omissionsPart:
+		if o.left, err = decodeOmissions(data); err == nil {
+			err = checkOmissions(o.left)
+		}
+	case secretsPart:
+		o.secrets, err = decodeSecrets(data)
+		o.inFiles = map[string][]secrets.Range{}
+		for _, f := range o.secrets {
+			if f.Place == InFile {
+				o.inFiles[f.Path] = f.Redacted
+			}
+		}
+	case artifactsPart:
+		o.artifacts, err = decodeArtifacts(data)
+		o.names = map[string]int{}
+		for n, name := range ArtifactNames(newArtifacts(o.artifacts)) {
+			o.names[name] = n
+		}
+	}
+	return err
 }
 
 // readConversation stores the messages.
@@ -202,20 +200,6 @@ func (i *importer) readArtifact(hdr *tar.Header, name string) error {
 	return err
 }
 
-// redacted looks whether a file of the tree is marked as the list of secrets says.
-func (o *ownArchive) redacted(path string, e *tree.Entry) error {
-	if e.Flags&tree.Redacted != 0 {
-		o.marked++
-	}
-	if ranges, ok := o.overwritten[path]; ok {
-		o.listed++
-		if err := checkRedacted(*e, ranges); err != nil {
-			return altered("%s: %v", quoted(path), err)
-		}
-	}
-	return nil
-}
-
 // same tells whether all that the record names was in the archive.
 func (o *ownArchive) same(made index.Record) error {
 	switch {
@@ -223,8 +207,6 @@ func (o *ownArchive) same(made index.Record) error {
 		return altered("it has no record")
 	case made.Root != o.rec.Root || made.Totals != o.rec.Totals || made.Links != o.rec.Links:
 		return altered("its files are not those of its record")
-	case o.marked != o.listed:
-		return altered("%d files are marked as redacted, its list of secrets has %d of them", o.marked, o.listed)
 	}
 	missing := ""
 	for _, p := range recordParts {
@@ -243,5 +225,5 @@ func (o *ownArchive) same(made index.Record) error {
 	if missing != "" {
 		return altered("%s is missing", quoted(missing))
 	}
-	return nil
+	return o.agree()
 }

@@ -104,7 +104,7 @@ const (
 
 // enter adds an entry to an open directory.
 func (m *treeMaker) enter(e tree.Entry, below tree.Totals, depth int) error {
-	if m.check != nil && e.Kind == tree.File {
+	if m.check != nil {
 		if err := m.check(m.path(depth, e.Name), &e); err != nil {
 			return err
 		}
