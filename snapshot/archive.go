@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // ErrBadArchive: an archive that cannot be imported. It is not whole, or damaged, or has
@@ -62,10 +63,14 @@ const (
 const (
 	paxFlags   = "SNAPFS.flags"  // redacted, torn, or both with a comma between them
 	paxOwned   = "SNAPFS.owned"  // 1: the entry names the default owner as its own
+	paxMode    = "SNAPFS.mode"   // octal, of an entry whose group bits are the mask of an ACL
 	paxMtime   = "SNAPFS.mtime"  // seconds of a time that the library takes for none
 	paxCharset = "hdrcharset"    // BINARY: names are not UTF-8
 	paxXAttr   = "SCHILY.xattr." // and the name of an attribute
 )
+
+// paxACLs are the records of POSIX ACLs as texts, which GNU tar and libarchive read.
+var paxACLs = map[string]string{tree.ACLAccess: "SCHILY.acl.access", tree.ACLDefault: "SCHILY.acl.default"}
 
 // xattrName spells an attribute's name as GNU tar does, which may not have the sign
 // that ends the name of a PAX record.

@@ -175,11 +175,11 @@ func TestOtherProgramsReadExports(t *testing.T) {
 		out := filepath.Join(t.TempDir(), "out")
 		t.Cleanup(func() { removable(out) })
 		require.NoError(t, os.Mkdir(out, 0o700))
-		args := []string{"--xattrs", "--xattrs-include=*", "-xpf", file, "-C", out}
+		args := []string{"--acls", "--xattrs", "--xattrs-include=*", "-xpf", file, "-C", out}
 		said, err := exec.Command(program, args...).CombinedOutput()
 		require.NoError(t, err, string(said))
 		for line := range strings.Lines(string(said)) {
-			require.Regexp(t, `implausibly old time stamp|in the future|Ignoring unknown extended header keyword '(hdrcharset|SNAPFS\.flags)'`, line)
+			require.Regexp(t, `implausibly old time stamp|in the future|Ignoring unknown extended header keyword '(hdrcharset|SNAPFS\.(flags|mode))'`, line)
 		}
 		got := look(t, filepath.Join(out, filesFolder))
 		require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)))
@@ -231,13 +231,66 @@ func TestExportImportIsTheIdentity(t *testing.T) {
 		if program != "" && n%4 == 0 {
 			out := filepath.Join(filepath.Dir(ws), "out")
 			require.NoError(rt, os.Mkdir(out, 0o700))
-			cmd := exec.Command(program, "--xattrs", "--xattrs-include=*", "-xpf", "-", "-C", out)
+			cmd := exec.Command(program, "--acls", "--xattrs", "--xattrs-include=*", "-xpf", "-", "-C", out)
 			cmd.Stdin = bytes.NewReader(data)
 			said, err := cmd.CombinedOutput()
 			require.NoError(rt, err, string(said))
 			require.Equal(rt, want, look(t, filepath.Join(out, filesFolder)))
 		}
 	})
+}
+
+// TestExportOfACLs: a file whose ACL lets more people in than its group has no more rights
+// where a program does not restore that, and the same ones where one does.
+func TestExportOfACLs(t *testing.T) {
+	needRoot(t)
+	s, other := quickStore(t), quickStore(t)
+	ws := filepath.Join(t.TempDir(), "ws")
+	write(t, ws, map[string]string{"f": "1", "d/g": "2"})
+	const user, joe, group, mask, rest = "02000000" + "01000600ffffffff", "02000700d2040000", "04000000ffffffff", "10000700ffffffff", "20000000ffffffff"
+	for _, name := range []string{"f", "d/g"} {
+		setXattr(t, filepath.Join(ws, name), tree.ACLAccess, user+joe+group+mask+rest)
+	}
+	setXattr(t, filepath.Join(ws, "d"), tree.ACLDefault, user+joe+group+mask+rest)
+	setXattr(t, filepath.Join(ws, "d"), tree.ACLAccess, user+joe+group+mask+rest)
+	want := look(t, ws)
+	if len(want["f"].XAttrs) == 0 {
+		t.Skip("no ACLs here")
+	}
+	cp := save(t, s, ws, "t")
+	data := exportedBytes(t, s, cp.ID, Tar)
+	entries := strings.Join(below(t, data, filesFolder+"/"), "\n")
+	for _, has := range []string{`"files/f" 0 600 `, `"files/d/" 5 600 `, `SCHILY.acl.access:user::rw-,user:1234:rwx,group::---,mask::rwx,other::---`, `SCHILY.acl.default:user::rw-`, `SNAPFS.mode:670`} {
+		require.Contains(t, entries, has)
+	}
+	res, err := other.Import(t.Context(), bytes.NewReader(data), ImportOptions{Thread: "t"})
+	require.NoError(t, err)
+	require.Equal(t, cp.Tree, res.Checkpoint.Tree)
+	require.Equal(t, want, look(t, restored(t, other, res.Checkpoint.ID)))
+	wrong := bytes.ReplaceAll(data, []byte("SNAPFS.mode=670"), []byte("SNAPFS.mode=678"))
+	_, err = other.Import(t.Context(), bytes.NewReader(wrong), ImportOptions{Thread: "t"})
+	require.ErrorIs(t, err, ErrBadArchive)
+	require.ErrorContains(t, err, "mode 678")
+
+	program, err := exec.LookPath("tar")
+	if err != nil {
+		return
+	}
+	for _, args := range [][]string{{"--acls", "--xattrs", "--xattrs-include=*"}, {"--acls"}, {}} {
+		out := t.TempDir()
+		cmd := exec.Command(program, append(args, "-xpf", "-", "-C", out)...)
+		cmd.Stdin = bytes.NewReader(data)
+		said, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(said))
+		got := look(t, filepath.Join(out, filesFolder))
+		if len(args) > 0 {
+			require.Equal(t, want, got, args)
+			continue
+		}
+		for _, name := range []string{"f", "d", "d/g"} {
+			require.Zero(t, got[name].Mode&0o070, name)
+		}
+	}
 }
 
 // TestExportOfDamage: an archive with a damaged object ends without an end.

@@ -172,12 +172,28 @@ func (e *exporter) header(ctx context.Context, f exported) (*tar.Header, error) 
 		for _, x := range set {
 			hdr.PAXRecords[paxXAttr+xattrName.Replace(x.Name)] = string(x.Value)
 			size += len(x.Name) + len(x.Value)
+			if text, err := tree.ACLText(x.Value); paxACLs[x.Name] != "" && err == nil {
+				hdr.PAXRecords[paxACLs[x.Name]] = text
+				size += len(text)
+			}
+			if x.Name == tree.ACLAccess {
+				hideMask(hdr, f.Mode, x.Value)
+			}
 		}
 		if size > maxExportedXAttrs {
 			return nil, fmt.Errorf("extended attributes of %d bytes, an archive can have %d: %w", size, maxExportedXAttrs, cas.ErrTooLarge)
 		}
 	}
 	return hdr, nil
+}
+
+// hideMask gives an entry with an ACL a mode for programs that do not restore that: with
+// the rights of the owning group, and not the mask of all groups.
+func hideMask(hdr *tar.Header, mode uint32, acl []byte) {
+	if narrow := tree.NarrowMode(mode, acl); narrow != mode {
+		hdr.Mode = int64(narrow)
+		hdr.PAXRecords[paxMode] = strconv.FormatUint(uint64(mode), 8)
+	}
 }
 
 // maxExportedXAttrs bounds an entry's attributes in an archive, in bytes: Go's own reader

@@ -268,7 +268,7 @@ func (i *importer) describeEntry(e *imported, hdr *tar.Header, path string) erro
 // bits are its mask then, and become what the owning group has, never wider.
 func narrow(e *imported, hdr *tar.Header) {
 	_, kept := hdr.PAXRecords[paxXAttr+tree.ACLAccess]
-	acl, ok := hdr.PAXRecords["SCHILY.acl.access"]
+	acl, ok := hdr.PAXRecords[paxACLs[tree.ACLAccess]]
 	if !ok || kept || e.Kind == tree.Symlink {
 		return
 	}
@@ -294,6 +294,13 @@ func (e *imported) ownRecords(hdr *tar.Header) error {
 		if e.Flags, ok = parseFlags(text); !ok || e.Kind != tree.File {
 			return altered("%s: flags %s", quoted(hdr.Name), quoted(text))
 		}
+	}
+	if text, ok := hdr.PAXRecords[paxMode]; ok {
+		mode, err := strconv.ParseUint(text, 8, 32)
+		if err != nil || mode > tree.MaxMode {
+			return altered("%s: mode %s", quoted(hdr.Name), quoted(text))
+		}
+		e.Mode = uint32(mode)
 	}
 	if text, ok := hdr.PAXRecords[paxMtime]; ok {
 		sec, err := strconv.ParseInt(text, 10, 64)
