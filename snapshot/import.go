@@ -42,8 +42,9 @@ type ImportOptions struct {
 // ImportResult is what an import made.
 type ImportResult struct {
 	Checkpoint Checkpoint `json:"checkpoint"`
-	Special    int        `json:"special"` // FIFOs and devices, which no checkpoint has, and their hard links
-	Setuid     int        `json:"setuid"`  // entries whose setuid or setgid bit was dropped
+	Special    int        `json:"special"`    // FIFOs and devices, which no checkpoint has, and their hard links
+	Setuid     int        `json:"setuid"`     // entries whose setuid or setgid bit was dropped
+	Attributes int        `json:"attributes"` // ACLs and other attributes that no entry of their kind can have
 }
 
 // Import stores an archive as a new checkpoint and makes it the thread's head: one that
@@ -88,7 +89,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opt ImportOptions) (Imp
 		return ImportResult{}, fmt.Errorf("import: %w", err)
 	}
 	cp, err := publish(ctx, session, w, rec, PublishRequest{Name: opt.Name, Artifacts: added})
-	return ImportResult{Checkpoint: cp, Special: i.special, Setuid: i.setuid}, err
+	return ImportResult{Checkpoint: cp, Special: i.special, Setuid: i.setuid, Attributes: i.attributes}, err
 }
 
 // noPolicy is what is recorded for a tar: no rule was in force, and nobody looked for
@@ -115,8 +116,8 @@ type importer struct {
 	full    []*importBatch // to be stored
 	packing packing
 
-	left            []capture.Omission
-	special, setuid int
+	left                        []capture.Omission
+	special, setuid, attributes int
 }
 
 // owner is whom an entry belongs to.

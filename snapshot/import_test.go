@@ -193,6 +193,7 @@ func TestImportRefuses(t *testing.T) {
 		"long path":             {tarOf(t, tarFile(strings.Repeat("d/", 2100)+"f", "")), "4095"},
 		"the root is a file":    {tarOf(t, tarFile(".", "")), "the root is no directory"},
 		"missing directories":   {tarOf(t, deepFiles(10, 1000)...), `entry 00004/a/a.*\.\.\.: 5000 directories are missing above it and 4 entries before it`},
+		"long attribute":        {tarOf(t, withRecord(tarFile("f", ""), "SCHILY.xattr.user.a", strings.Repeat("v", 64<<10+1))), "entry f: .*65537"},
 		"file twice":            {tarOf(t, tarFile("a", "1"), tarFile("b", ""), tarFile("./a", "2")), "entry a: it is there twice"},
 		"file and directory":    {tarOf(t, tarFile("a", "1"), tarDir("a/")), "entry a: it is there twice"},
 		"directory and file":    {tarOf(t, tarDir("a/"), tarFile("a/b", ""), tarFile("a", "1")), "entry a: it is there twice"},
@@ -258,6 +259,48 @@ func TestImportRefuses(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(s.dir, "tmp"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// withRecord is an entry with a PAX record.
+func withRecord(e tarEntry, key, value string) tarEntry {
+	e.PAXRecords = map[string]string{key: value}
+	return e
+}
+
+// TestImportUnsettable: attributes that nothing of their kind can have are left out, and a
+// restore is complete without them.
+func TestImportUnsettable(t *testing.T) {
+	s := quickStore(t)
+	const access, standard = "SCHILY.xattr." + tree.ACLAccess, "SCHILY.xattr." + tree.ACLDefault
+	wide := tarFile("wide", "")
+	wide.Mode = 0o674
+	root := withRecord(tarDir("./"), access, "junk")
+	both := withRecord(tarFile("both", ""), access, "\x02\x00\x00\x00")
+	both.PAXRecords[standard], both.PAXRecords["SCHILY.xattr.user.a"] = "x", "kept"
+	const acl = "\x02\x00\x00\x00\x01\x00\x06\x00\xff\xff\xff\xff\x04\x00\x05\x00\xff\xff\xff\xff\x20\x00\x04\x00\xff\xff\xff\xff"
+	data := tarOf(t, root, withRecord(wide, access, "junk"), both, withRecord(tarLink(tar.TypeSymlink, "l", "x"), "SCHILY.xattr.user.a", "b"),
+		withRecord(tarFile("f", ""), standard, acl), withRecord(tarDir("d"), standard, acl), withRecord(tarLink(tar.TypeFifo, "p", ""), access, "junk"))
+	res, err := s.Import(t.Context(), bytes.NewReader(data), ImportOptions{Thread: "t"})
+	require.NoError(t, err)
+	require.Equal(t, []int{6, 1}, []int{res.Attributes, res.Special})
+	cp, err := s.Show(t.Context(), res.Checkpoint.ID)
+	require.NoError(t, err)
+	require.Equal(t, []Omission{
+		{NewPath("."), "attribute system.posix_acl_access: it is no ACL"},
+		{NewPath("both"), "attribute system.posix_acl_access: it is no ACL"},
+		{NewPath("both"), "attribute system.posix_acl_default: only a directory can have one"},
+		{NewPath("f"), "attribute system.posix_acl_default: only a directory can have one"},
+		{NewPath("l"), "attribute user.a: no symlink can have one"},
+		{NewPath("p"), "fifo"},
+		{NewPath("wide"), "attribute system.posix_acl_access: it is no ACL"},
+	}, cp.Omissions)
+	require.Contains(t, entriesAt(t, s, cp.ID)["wide"], "file 604 ")
+	rec, err := s.Record(t.Context(), cp)
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), rec.Totals.XAttrs, "those of both and d")
+	got, err := s.Restore(t.Context(), cp.ID, RestoreOptions{Dir: filepath.Join(t.TempDir(), "out")})
+	require.NoError(t, err)
+	require.Empty(t, got.Incomplete)
 }
 
 // deepFiles are files below directories of their own that the archive does not have.

@@ -2,11 +2,14 @@ package snapshot
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -232,11 +235,7 @@ func (i *importer) describeEntry(e *imported, hdr *tar.Header, path string) erro
 		i.owners[owner{e.UID, e.GID}]++
 	}
 	if hdr.Mode&droppedBits != 0 && hdr.Typeflag != tar.TypeLink && hdr.Typeflag != tar.TypeSymlink && special[hdr.Typeflag] == "" {
-		at := path
-		if at == "" {
-			at = "."
-		}
-		if err := i.omit(&i.setuid, at, "setuid and setgid bits dropped"); err != nil {
+		if err := i.omit(&i.setuid, cmp.Or(path, "."), "setuid and setgid bits dropped"); err != nil {
 			return err
 		}
 	}
@@ -261,7 +260,7 @@ func (i *importer) describeEntry(e *imported, hdr *tar.Header, path string) erro
 		}
 	}
 	narrow(e, hdr)
-	return i.xattrs(e, hdr)
+	return i.xattrs(e, hdr, path)
 }
 
 // narrow takes rights away that only an ACL as text gives, which is not kept: the group's
@@ -313,9 +312,12 @@ func (e *imported) ownRecords(hdr *tar.Header) error {
 }
 
 // xattrs stores the attributes that are content.
-func (i *importer) xattrs(e *imported, hdr *tar.Header) error {
+func (i *importer) xattrs(e *imported, hdr *tar.Header, path string) error {
+	if hdr.Typeflag == tar.TypeLink || special[hdr.Typeflag] != "" {
+		return nil
+	}
 	var set []tree.XAttr
-	for key, value := range hdr.PAXRecords {
+	for _, key := range slices.Sorted(maps.Keys(hdr.PAXRecords)) {
 		name, ok := strings.CutPrefix(key, paxXAttr)
 		if !ok {
 			continue
@@ -323,9 +325,23 @@ func (i *importer) xattrs(e *imported, hdr *tar.Header) error {
 		if name = xattrRaw.Replace(name); tree.CheckXAttrName(name) != nil {
 			continue // security labels and the like, which a save does not take either
 		}
-		set = append(set, tree.XAttr{Name: name, Value: []byte(value)})
+		x := tree.XAttr{Name: name, Value: []byte(hdr.PAXRecords[key])}
+		why := unsettable(e.Kind, x)
+		if why == "" {
+			set = append(set, x)
+			continue
+		}
+		if i.own != nil {
+			return altered("%s: attribute %s: %s", quoted(hdr.Name), quoted(name), why)
+		}
+		if name == tree.ACLAccess && e.Kind != tree.Symlink {
+			e.Mode = tree.NarrowMode(e.Mode, x.Value)
+		}
+		if err := i.omit(&i.attributes, cmp.Or(path, "."), "attribute "+quoted(name)+": "+why); err != nil {
+			return err
+		}
 	}
-	if len(set) == 0 || hdr.Typeflag == tar.TypeLink {
+	if len(set) == 0 {
 		return nil
 	}
 	obj, err := tree.EncodeXAttrs(set)
@@ -334,6 +350,22 @@ func (i *importer) xattrs(e *imported, hdr *tar.Header) error {
 	}
 	e.XAttrs = obj.Key.Hash
 	return i.w.Put(i.ctx, obj)
+}
+
+// unsettable says why no entry of a kind can have an attribute; "": it can.
+func unsettable(kind tree.Kind, x tree.XAttr) string {
+	acl := x.Name == tree.ACLAccess || x.Name == tree.ACLDefault
+	switch {
+	case kind == tree.Symlink:
+		return "no symlink can have one"
+	case x.Name == tree.ACLDefault && kind != tree.Dir:
+		return "only a directory can have one"
+	case acl:
+		if _, err := tree.ACLText(x.Value); err != nil {
+			return "it is no ACL"
+		}
+	}
+	return ""
 }
 
 // grow counts an entry's content.

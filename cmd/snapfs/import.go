@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -108,8 +109,15 @@ func importFrom(c *cli.Context, store *snapshot.Store, in io.Reader, opt snapsho
 	cp := res.Checkpoint
 	summary(c, "imported %s, %s, %s (%s new) to thread %s", plural(cp.Files, "file", "files"), plural(cp.Dirs, "directory", "directories"),
 		size(cp.Bytes), size(cp.NewBytes), quote(cp.Thread))
-	if left := leftOut(snapshot.SaveResult{Special: res.Special, Setuid: res.Setuid}); left != "" {
-		summary(c, "left out: %s; snapfs show %s lists them", left, quote(cp.ID))
+	var left []string
+	if some := leftOut(snapshot.SaveResult{Special: res.Special, Setuid: res.Setuid}); some != "" {
+		left = append(left, some)
+	}
+	if res.Attributes > 0 {
+		left = append(left, plural(res.Attributes, "attribute that cannot be", "attributes that cannot be"))
+	}
+	if len(left) > 0 {
+		summary(c, "left out: %s; snapfs show %s lists them", strings.Join(left, ", "), quote(cp.ID))
 	}
 	if cp.Files == 0 && cp.Dirs == 0 {
 		warn("the checkpoint is empty")
