@@ -171,7 +171,12 @@ var special = map[byte]string{tar.TypeChar: "character device", tar.TypeBlock: "
 func (i *importer) entry(hdr *tar.Header) error {
 	const volume = 'V' // of GNU tar, a label
 	switch hdr.Typeflag {
-	case tar.TypeXGlobalHeader, volume:
+	case tar.TypeXGlobalHeader:
+		return nil
+	case volume:
+		if hdr.Size > 0 {
+			return badEntry(hdr.Name, "a volume label with a content")
+		}
 		return nil
 	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont:
 		if strings.HasSuffix(hdr.Name, "/") && hdr.Size == 0 { // as old programs write directories

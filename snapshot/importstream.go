@@ -38,15 +38,16 @@ func (s *sourceReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// plainReader counts the zero bytes at the end of what was read.
+// plainReader counts what was read, and the zero bytes at the end of it.
 type plainReader struct {
-	r     io.Reader
-	zeros int64
+	r           io.Reader
+	read, zeros int64
 }
 
 // Read implements [io.Reader].
 func (p *plainReader) Read(b []byte) (int, error) {
 	n, err := p.r.Read(b)
+	p.read += int64(n)
 	if rest := len(bytes.TrimRight(b[:n], "\x00")); rest == 0 {
 		p.zeros += int64(n)
 	} else {
@@ -181,9 +182,10 @@ func cutOff() error {
 	return WithHint(fmt.Errorf("it ends too early: %w", ErrBadArchive), "make the archive again, or get it again: whoever wrote it did not come to an end")
 }
 
-// next returns the next entry; [io.EOF] at the end of a whole archive.
+// next returns the next entry; [io.EOF] at the end of a whole archive. The content of the
+// one before has been read.
 func (p *packing) next() (*tar.Header, error) {
-	p.plain.zeros = 0
+	p.plain.read, p.plain.zeros = 0, 0
 	hdr, err := p.tar.Next()
 	if err == nil || errors.Is(err, tar.ErrInsecurePath) && hdr != nil { // names are looked at by who asked
 		return hdr, nil
@@ -196,7 +198,10 @@ func (p *packing) next() (*tar.Header, error) {
 
 // end looks whether the archive has an end, and nothing behind it.
 func (p *packing) end() error {
-	if p.plain.zeros < 2*tarBlock {
+	// The library also ends after one block of zeros, or none, and behind headers that
+	// belong to an entry which does not come. What fills up the last entry is less than a
+	// block.
+	if p.plain.zeros < 2*tarBlock || p.plain.read >= 3*tarBlock {
 		return cutOff()
 	}
 	_, err := io.Copy(io.Discard, zerosOnly{p.plain})
