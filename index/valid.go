@@ -142,3 +142,11 @@ func (a Artifact) Validate() error {
 	}
 	return nil
 }
+
+// ValidForget checks how many checkpoints one change is to delete.
+func ValidForget(ids []string) error {
+	if len(ids) > MaxForget {
+		return fmt.Errorf("%w: %d checkpoints at once, %d at most", ErrInvalid, len(ids), MaxForget)
+	}
+	return nil
+}

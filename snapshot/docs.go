@@ -56,6 +56,16 @@ type Received struct {
 	Sequence uint64 `json:"sequence"` // of the checkpoint there
 }
 
+// Labelled reports whether the checkpoint has all of some labels.
+func (c Checkpoint) Labelled(want map[string]string) bool {
+	for key, val := range want {
+		if got, ok := c.Labels[key]; !ok || got != val {
+			return false
+		}
+	}
+	return true
+}
+
 // Origin is the checkpoint that a fork came from.
 type Origin struct {
 	Thread     string `json:"thread"`

@@ -99,7 +99,7 @@ func retain(listed []Checkpoint, opt ForgetOptions) (stays int, drops []Checkpoi
 	var looked []Checkpoint
 	var versions []policy.Version
 	for i, cp := range listed {
-		if cp.Status == string(index.Ready) && labelled(cp, opt.Labels) {
+		if cp.Status == string(index.Ready) && cp.Labelled(opt.Labels) {
 			looked = append(looked, cp)
 			versions = append(versions, policy.Version{Created: cp.Created, Named: cp.Name != "", Head: i == head})
 		}
@@ -112,16 +112,6 @@ func retain(listed []Checkpoint, opt ForgetOptions) (stays int, drops []Checkpoi
 		}
 	}
 	return stays, drops
-}
-
-// labelled reports whether a checkpoint has all of some labels.
-func labelled(cp Checkpoint, want map[string]string) bool {
-	for key, val := range want {
-		if got, ok := cp.Labels[key]; !ok || got != val {
-			return false
-		}
-	}
-	return true
 }
 
 // forgetSome drops at most [index.MaxForget] checkpoints.

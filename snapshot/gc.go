@@ -174,12 +174,14 @@ func (h *localHolder) isCondemned(keys []cas.Key, before uint64) []bool {
 func (h *localHolder) adopt(ctx context.Context, id cas.PackID) error {
 	h.places.Lock()
 	defer h.places.Unlock()
-	size, err := local.UnfinishedSize(h.dir, id)
-	if err == nil {
-		err = h.checkLimit(size)
-	}
-	if err != nil {
-		return err
+	if h.limit > 0 {
+		size, err := local.UnfinishedSize(h.dir, id)
+		if err == nil {
+			err = h.checkLimit(size)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	objects, err := h.packs.Adopt(id)
 	if err != nil {

@@ -61,13 +61,9 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opt ImportOptions) (Imp
 	if err != nil {
 		return ImportResult{}, err
 	}
-	var session Session
-	err = Await(ctx, opt.Wait, func() (err error) {
-		session, err = s.holder.Begin(ctx, begin)
-		return err
-	})
+	session, err := s.begin(ctx, begin, opt.Wait)
 	if err != nil {
-		return ImportResult{}, waitHint(err, opt.Thread)
+		return ImportResult{}, err
 	}
 	defer session.Close()
 	w, end, err := s.newWriter(ctx, session, opt.Compression)

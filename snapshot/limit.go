@@ -22,7 +22,7 @@ func (h *localHolder) checkLimit(more int64) error {
 	if h.limit == 0 {
 		return nil
 	}
-	used, err := h.limitedBytes()
+	_, _, used, err := h.sizes()
 	if err != nil {
 		return err
 	}
@@ -35,16 +35,17 @@ func (h *localHolder) checkLimit(more int64) error {
 	return WithHint(err, "snapfs gc frees what was deleted and what saves like this one left; snapfs stats tells which threads take the room")
 }
 
-// limitedBytes is what counts for a store's limit: packs and journal, in bytes.
-func (h *localHolder) limitedBytes() (int64, error) {
+// sizes tells how many packs there are and what they take, in bytes, and what counts for a
+// store's limit: packs and journal.
+func (h *localHolder) sizes() (packs int, bytes, limited int64, err error) {
 	if h.packs == nil {
 		_, bytes := h.memory.Size()
-		return bytes, nil
+		return 0, bytes, bytes, nil
 	}
-	_, bytes, err := local.Size(h.dir)
-	if err != nil {
-		return 0, err
+	if packs, bytes, err = local.Size(h.dir); err != nil {
+		return 0, 0, 0, err
 	}
+	limited = bytes
 	err = filepath.WalkDir(filepath.Join(h.dir, journalDir), func(_ string, e iofs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -54,9 +55,9 @@ func (h *localHolder) limitedBytes() (int64, error) {
 			return nil
 		}
 		if err == nil {
-			bytes += info.Size()
+			limited += info.Size()
 		}
 		return err
 	})
-	return bytes, err
+	return packs, bytes, limited, err
 }

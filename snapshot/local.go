@@ -328,12 +328,8 @@ func (h *localHolder) Stats(ctx context.Context) (Stats, error) {
 		st.Threads++
 		st.Checkpoints += t.Checkpoints
 	}
-	if h.dir == "" {
-		_, st.PackBytes = h.memory.Size()
-		return st, nil
-	}
 	var err error
-	st.Packs, st.PackBytes, err = local.Size(h.dir)
+	st.Packs, st.PackBytes, _, err = h.sizes()
 	return st, err
 }
 

@@ -87,7 +87,8 @@ func (m *marker) checkpoint(ctx context.Context, cp index.Checkpoint) error {
 	if cp.Status != index.Ready {
 		return nil
 	}
-	return m.reach.checkpoint(ctx, cp.Record, cp.RecordHash)
+	_, err := m.reach.checkpoint(ctx, cp.Record, cp.RecordHash)
+	return err
 }
 
 // there fails when an object is missing that was not read.

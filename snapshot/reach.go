@@ -56,8 +56,9 @@ func (r *reach) first(key cas.Key) bool {
 	return true
 }
 
-// checkpoint follows one checkpoint, of whose record hash is the name.
-func (r *reach) checkpoint(ctx context.Context, rec index.Record, hash cas.Hash) error {
+// checkpoint follows one checkpoint, of whose record hash is the name, and returns the
+// artifacts that it holds.
+func (r *reach) checkpoint(ctx context.Context, rec index.Record, hash cas.Hash) ([]index.Artifact, error) {
 	for _, b := range []struct {
 		ns   cas.Namespace
 		blob index.Blob
@@ -67,7 +68,7 @@ func (r *reach) checkpoint(ctx context.Context, rec index.Record, hash cas.Hash)
 	} {
 		if !b.blob.IsZero() {
 			if err := r.blob(ctx, b.ns, cas.Blob{Hash: b.blob.Hash, Size: int64(b.blob.Size)}); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
@@ -82,9 +83,9 @@ func (r *reach) checkpoint(ctx context.Context, rec index.Record, hash cas.Hash)
 		err = r.tree(ctx, cas.Key{NS: cas.Trees, Hash: rec.Root.Tree})
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return r.leaves(ctx, needed{cas.Key{NS: cas.Records, Hash: hash}, cas.Data})
+	return list, r.leaves(ctx, needed{cas.Key{NS: cas.Records, Hash: hash}, cas.Data})
 }
 
 // artifacts follows the contents of artifacts.

@@ -143,13 +143,9 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 			known, begin.Base, found.screen.Fewer = s.loadKnown(knownFile, good)
 		}
 	}
-	var session Session
-	err = Await(ctx, opt.Wait, func() (err error) {
-		session, err = s.holder.Begin(ctx, begin)
-		return err
-	})
+	session, err := s.begin(ctx, begin, opt.Wait)
 	if err != nil {
-		return SaveResult{}, waitHint(err, opt.Thread)
+		return SaveResult{}, err
 	}
 	defer session.Close()
 	if !session.BaseHolds() {

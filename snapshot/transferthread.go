@@ -51,13 +51,9 @@ func (t *transfer) checkpoints(ctx context.Context, th sending, p *transferPlan)
 	if err := t.open(ctx, th.thread); err != nil {
 		return err
 	}
-	var session Session
-	err := Await(ctx, t.opt.Wait, func() (err error) {
-		session, err = t.to.holder.Begin(ctx, BeginRequest{Thread: th.thread, PID: os.Getpid(), Lease: t.opt.Lease})
-		return err
-	})
+	session, err := t.to.begin(ctx, BeginRequest{Thread: th.thread, PID: os.Getpid(), Lease: t.opt.Lease}, t.opt.Wait)
 	if err != nil {
-		return waitHint(err, th.thread)
+		return err
 	}
 	defer session.Close()
 	if session.Head() != p.head {
@@ -107,7 +103,10 @@ func (t *transfer) put(ctx context.Context, thread string, cp listed, gets *arri
 	if err != nil {
 		return a, t.lacks(ctx, cp.id, &sourceError{err})
 	}
-	if err := t.all(ctx, func() error { return t.reach.checkpoint(ctx, rec, a.hash) }); err != nil {
+	if err := t.all(ctx, func() error {
+		_, err := t.reach.checkpoint(ctx, rec, a.hash)
+		return err
+	}); err != nil {
 		return a, t.lacks(ctx, cp.id, err)
 	}
 	if len(gets.now) > 0 {

@@ -73,20 +73,14 @@ func (h *localHolder) Usage(ctx context.Context) (Usage, error) {
 	}
 	u := a.usage
 	u.Limit = h.limit
-	var err error
-	if u.LimitedBytes, err = h.limitedBytes(); err != nil {
+	packs, bytes, limited, err := h.sizes()
+	if err != nil {
 		return Usage{}, fmt.Errorf("stats: %w", err)
 	}
-	packs := u.LimitedBytes
-	if h.packs != nil {
-		var n int
-		if n, packs, err = local.Size(h.dir); err != nil {
-			return Usage{}, fmt.Errorf("stats: %w", err)
-		}
-		packs -= int64(n) * local.WholeSize(0)
-	}
+	u.LimitedBytes = limited
+	bytes -= int64(packs) * local.WholeSize(0)
 	// What was collected or saved meanwhile may have changed packs after they were counted.
-	u.ReclaimableBytes = max(0, packs-u.StoredBytes)
+	u.ReclaimableBytes = max(0, bytes-u.StoredBytes)
 	u.DedupRatio, u.CompressionRatio = ratio(u.LogicalBytes, u.UniqueBytes), ratio(u.UniqueBytes, u.StoredBytes)
 	return u, nil
 }
@@ -168,10 +162,7 @@ func (a *accountant) thread(ctx context.Context, org, id string) error {
 			continue
 		}
 		u.Checkpoints++
-		artifacts, err := readArtifacts(ctx, a.source, cp.Record)
-		if err == nil {
-			err = a.checkpoint(ctx, cp.Record, cp.RecordHash)
-		}
+		artifacts, err := a.checkpoint(ctx, cp.Record, cp.RecordHash)
 		if err != nil {
 			return fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), err)
 		}

@@ -47,3 +47,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// begin begins a session, once the thread is nobody else's to write to: see [Await].
+func (s *Store) begin(ctx context.Context, req BeginRequest, wait time.Duration) (session Session, err error) {
+	err = Await(ctx, wait, func() (err error) {
+		session, err = s.holder.Begin(ctx, req)
+		return err
+	})
+	return session, waitHint(err, req.Thread)
+}

@@ -13,6 +13,7 @@ const (
 	aclHeader    = 4
 	aclEntrySize = 8
 	aclNoID      = 1<<32 - 1
+	aclGroup     = 0x04 // tag of the owning group
 )
 
 // aclTags are the kinds of entries in their only order, with their names in texts (acl(5)).
@@ -21,7 +22,7 @@ var aclTags = []struct {
 	name  string
 	named bool // of a user or a group by its id; any number of them
 }{
-	{0x01, "user", false}, {0x02, "user", true}, {0x04, "group", false}, {0x08, "group", true}, {0x10, "mask", false}, {0x20, "other", false},
+	{0x01, "user", false}, {0x02, "user", true}, {aclGroup, "group", false}, {0x08, "group", true}, {0x10, "mask", false}, {0x20, "other", false},
 }
 
 // ACLText returns a POSIX ACL, the value of [ACLAccess] or [ACLDefault], as acl(5) writes
@@ -63,4 +64,19 @@ func ACLText(acl []byte) (string, error) {
 		return bad("an entry is missing")
 	}
 	return strings.Join(entries, ","), nil
+}
+
+// NarrowMode returns the mode that shows no more rights than a file with this
+// POSIX ACL grants, where the ACL itself cannot be shown or restored: the group's
+// bits, which hold the ACL's mask, become the owning group's own entry, never
+// wider.
+func NarrowMode(mode uint32, acl []byte) uint32 {
+	group := uint32(0)
+	for b := acl; len(b) >= aclHeader+aclEntrySize; b = b[aclEntrySize:] {
+		if binary.LittleEndian.Uint16(b[aclHeader:]) == aclGroup {
+			group = uint32(b[aclHeader+2]) & 7
+			break
+		}
+	}
+	return mode & (^uint32(0o070) | group<<3)
 }

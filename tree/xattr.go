@@ -147,20 +147,3 @@ func (s xattrSet) cost() int64 {
 	}
 	return size
 }
-
-// NarrowMode returns the mode that shows no more rights than a file with this
-// POSIX ACL grants, where the ACL itself cannot be shown or restored: the group's
-// bits, which hold the ACL's mask, become the owning group's own entry, never
-// wider. The ACL is as the kernel stores it (linux/posix_acl_xattr.h): a version
-// of 4 bytes, then entries of tag (2), permissions (2) and id (4).
-func NarrowMode(mode uint32, acl []byte) uint32 {
-	const header, entry, groupObj = 4, 8, 0x04
-	group := uint32(0)
-	for b := acl; len(b) >= header+entry; b = b[entry:] {
-		if uint16(b[header])|uint16(b[header+1])<<8 == groupObj {
-			group = uint32(b[header+2]) & 7
-			break
-		}
-	}
-	return mode & (^uint32(0o070) | group<<3)
-}

@@ -69,12 +69,12 @@ func Create(fsys disk.FS, dir string) error {
 func UnfinishedSize(dir string, id cas.PackID) (int64, error) {
 	f, err := openUnfinished(dir, id)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("look at pack: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return 0, fmt.Errorf("pack %s: %w", id, err)
+		return 0, fmt.Errorf("look at pack: %w", err)
 	}
 	return info.Size(), nil
 }

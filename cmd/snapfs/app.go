@@ -214,7 +214,7 @@ func storeOptions(c *cli.Context, opt *snapshot.Options) (err error) {
 	if opt.Logger, err = logger(c, stderr); err != nil {
 		return err
 	}
-	opt.Limit, err = parseBytes(setIn(c, storeLimit))
+	opt.Limit, err = parseBytes(setIn(c, storeLimit).Value)
 	return err
 }
 

@@ -240,10 +240,10 @@ func given(c *cli.Context, flag string) bool {
 	return all[flag]
 }
 
-// setIn tells what files say of a setting that no flag has; "": nothing.
-func setIn(c *cli.Context, key string) string {
+// setIn tells what files say of a setting that no flag has; the zero value: nothing.
+func setIn(c *cli.Context, key string) value {
 	found, _ := c.App.Metadata[configRead].(config)
-	return found[key].Value
+	return found[key]
 }
 
 // value tells what a setting is, and why.

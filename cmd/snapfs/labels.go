@@ -24,13 +24,3 @@ func labels(c *cli.Context) (map[string]string, error) {
 	}
 	return all, nil
 }
-
-// labelled reports whether a checkpoint has every one of the wanted labels.
-func labelled(has, want map[string]string) bool {
-	for k, v := range want {
-		if got, ok := has[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
-}

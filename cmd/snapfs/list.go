@@ -46,7 +46,7 @@ var listCommand = &cli.Command{
 			page.Limit = tableLimit
 		}
 		keep := func(cp snapshot.Checkpoint) bool {
-			return (c.Bool("all") || cp.Status == string(index.Ready)) && labelled(cp.Labels, want)
+			return (c.Bool("all") || cp.Status == string(index.Ready)) && cp.Labelled(want)
 		}
 		return withStore(false, func(c *cli.Context, store *snapshot.Store) error {
 			if c.NArg() == 1 {

@@ -40,26 +40,26 @@ func parseWithin(s string) (time.Duration, error) {
 // configuredRetention reads what a daemon is to keep; enabled tells whether it is to drop
 // the rest.
 func configuredRetention(c *cli.Context) (r policy.Retention, enabled bool, err error) {
-	found, _ := c.App.Metadata[configRead].(config)
 	for key, n := range map[string]*int{
 		"retention.keepLast": &r.KeepLast, "retention.keepHourly": &r.KeepHourly, "retention.keepDaily": &r.KeepDaily, "retention.keepWeekly": &r.KeepWeekly,
 	} {
-		if v, ok := found[key]; ok {
-			if *n, err = strconv.Atoi(v.Value); err != nil {
+		if text := setIn(c, key).Value; text != "" {
+			if *n, err = strconv.Atoi(text); err != nil {
 				return r, false, usage(fmt.Errorf("%s: %w", key, err))
 			}
 		}
 	}
-	if v, ok := found["retention.keepWithin"]; ok {
-		if r.KeepWithin, err = parseWithin(v.Value); err != nil {
+	if text := setIn(c, "retention.keepWithin").Value; text != "" {
+		if r.KeepWithin, err = parseWithin(text); err != nil {
 			return r, false, usage(fmt.Errorf("retention.keepWithin: %w", err))
 		}
 	}
-	if found[retentionEnabled].Value != strconv.FormatBool(true) {
+	switchedOn := setIn(c, retentionEnabled)
+	if switchedOn.Value != strconv.FormatBool(true) {
 		return r, false, nil
 	}
 	if err := r.Validate(); err != nil {
-		err = usage(fmt.Errorf("configuration %s: %s: %w", quote(found[retentionEnabled].Source), retentionEnabled, err))
+		err = usage(fmt.Errorf("configuration %s: %s: %w", quote(switchedOn.Source), retentionEnabled, err))
 		return r, false, snapshot.WithHint(err, "set retention.keepLast, keepHourly, keepDaily, keepWeekly or keepWithin")
 	}
 	return r, true, nil

@@ -146,7 +146,7 @@ func (ix *Index) BeginDeleteThread(ctx context.Context, org, id string) error {
 
 // BeginForget implements [index.Index].
 func (ix *Index) BeginForget(ctx context.Context, org, thread string, ids []string) (accepted []string, err error) {
-	if err = someOf(ids); err == nil {
+	if err = index.ValidForget(ids); err == nil {
 		err = ix.change(ctx, func(txn *bdb.Txn) (journal.Event, error) {
 			t, err := liveThread(txn, org, thread)
 			if err != nil {
@@ -176,16 +176,9 @@ func (ix *Index) BeginForget(ctx context.Context, org, thread string, ids []stri
 	return accepted, nil
 }
 
-func someOf(ids []string) error {
-	if len(ids) > index.MaxForget {
-		return fmt.Errorf("%w: %d checkpoints at once, %d at most", index.ErrInvalid, len(ids), index.MaxForget)
-	}
-	return nil
-}
-
 // EndDelete implements [index.Index].
 func (ix *Index) EndDelete(ctx context.Context, org string, ids []string) error {
-	err := someOf(ids)
+	err := index.ValidForget(ids)
 	if err == nil {
 		err = ix.change(ctx, func(txn *bdb.Txn) (journal.Event, error) {
 			var left []string
