@@ -114,6 +114,7 @@ type Options struct {
 	// Known is the result of an earlier capture, of which all objects are in the
 	// store; nil: everything is read.
 	Known *Known
+	Lower *Lower
 }
 
 // A Result describes what was captured. The objects are durable after the
@@ -145,6 +146,7 @@ type Result struct {
 	Secrets []SecretFile
 	// Known is for the next capture, once the objects are durable.
 	Known *Known
+	Lower *Lower
 }
 
 // Tree captures the directory dir with w.

@@ -221,6 +221,9 @@ func fineTimes(fd int) bool {
 	return err == nil && merr == nil && major*1000+minor >= fineSince
 }
 
+// TornReason is the reason of an [Omission] for a file that is torn.
+const TornReason = "torn: changed each time it was read"
+
 // tellHeld lists a file that did not hold still and is in the tree.
 func (w *worker) tellHeld(f *foundFile) {
 	switch f.held {
@@ -228,6 +231,6 @@ func (w *worker) tellHeld(f *foundFile) {
 		w.omit(&w.grew, f.dir.pathOf(f.e), "grew: what was appended while it was read")
 	case torn:
 		f.e.entry.Flags |= tree.Torn
-		w.omit(&w.torn, f.dir.pathOf(f.e), "torn: changed each time it was read")
+		w.omit(&w.torn, f.dir.pathOf(f.e), TornReason)
 	}
 }

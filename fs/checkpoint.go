@@ -48,15 +48,22 @@ func (d *checkpointDir) load() (*source, error) {
 	if d.source != nil {
 		return d.source, nil
 	}
-	store := d.fs.store
-	rec, err := store.Record(d.fs.ctx, d.cp)
+	rec, err := d.fs.store.Record(d.fs.ctx, d.cp)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{fs: d.fs, rec: rec, record: d.cp.Record}
+	if d.source, err = d.fs.newSource(rec, d.cp.Record); err != nil {
+		return nil, err
+	}
+	return d.source, nil
+}
+
+// newSource reads the hard links of a checkpoint, of whose record hash is the name.
+func (f *FS) newSource(rec index.Record, hash string) (*source, error) {
+	s := &source{fs: f, rec: rec, record: hash}
 	if !rec.Links.IsZero() {
 		blob := cas.Blob{Hash: rec.Links.Hash, Size: int64(rec.Links.Size)}
-		data, err := cas.ReadBlob(d.fs.ctx, store.Blobs(), cas.Trees, blob, tree.MaxLinkList)
+		data, err := cas.ReadBlob(f.ctx, f.blobs, cas.Trees, blob, tree.MaxLinkList)
 		if err != nil {
 			return nil, fmt.Errorf("hard links: %w", err)
 		}
@@ -72,7 +79,6 @@ func (d *checkpointDir) load() (*source, error) {
 			}
 		}
 	}
-	d.source = s
 	return s, nil
 }
 

@@ -52,6 +52,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // The fixed names.
@@ -84,13 +85,17 @@ type Options struct {
 
 // FS answers the kernel's requests for one mount.
 type FS struct {
-	fuse.RawFileSystem // answers ENOSYS to what is not here
-	store              *snapshot.Store
+	fuse.RawFileSystem                 // answers ENOSYS to what is not here
+	store              *snapshot.Store // nil: there are no threads, see [Lowers]
+	blobs              cas.Source
+	trees              *tree.Reader
+	dir                string // of the store
 	log                *slog.Logger
 	uid, gid           uint32          // of the process that mounts
 	root               bool            // it is root: owners are shown as saved
 	allowOther         bool            // other users may enter
 	xattrs             bool            // they are served
+	acls               bool            // and ACLs are in force: modes are shown as they were saved
 	only               map[string]bool // ids of the threads that show; nil: all
 	started            time.Time
 	calendar           calendar
@@ -122,12 +127,24 @@ var _ fuse.RawFileSystem = (*FS)(nil)
 
 // New makes the file system of a mount; see [Mount].
 func New(store *snapshot.Store, opt Options) *FS {
+	f := newFS(store.Dir(), store.Blobs(), store.Trees(), opt)
+	f.store = store
+	root := &rootDir{dir: dir{fs: f, id: fuse.FUSE_ROOT_ID}}
+	root.take(virtualIno("root"))
+	f.enter(root)
+	return f
+}
+
+// newFS makes one without a root.
+func newFS(dir string, blobs cas.Source, trees *tree.Reader, opt Options) *FS {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	f := &FS{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
-		store:         store,
+		blobs:         blobs,
+		trees:         trees,
+		dir:           dir,
 		log:           opt.Logger,
 		uid:           uint32(os.Geteuid()),
 		gid:           uint32(os.Getegid()),
@@ -142,9 +159,6 @@ func New(store *snapshot.Store, opt Options) *FS {
 		taken:         map[uint64]struct{}{},
 		gen:           rand.Uint64() | 1,
 	}
-	root := &rootDir{dir: dir{fs: f, id: fuse.FUSE_ROOT_ID}}
-	root.take(virtualIno("root"))
-	f.enter(root)
 	f.scout = newScout(f)
 	f.objects = newObjects(objectCache, f.loadObject)
 	f.ctx = local.ByChecksum(local.OnWait(context.Background(), f.slow))

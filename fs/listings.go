@@ -131,7 +131,7 @@ func (f *FS) atHand(id uint64) bool {
 	if !ok {
 		return false
 	}
-	obj, err := f.store.Trees().Open(f.hasty, d.hash)
+	obj, err := f.trees.Open(f.hasty, d.hash)
 	return err == nil && obj.Whole()
 }
 

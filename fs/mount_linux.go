@@ -2,6 +2,7 @@ package fs
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	iofs "io/fs"
@@ -27,7 +28,8 @@ const maxRequest = 1 << 20
 type Mount struct {
 	*FS
 	mountpoint string
-	ready      bool // it is mounted; guarded by the mutex of [Mounts]
+	target     string // what is given to mount(2); empty: the mountpoint
+	ready      bool   // it is mounted; guarded by the mutex of [Mounts]
 	done       chan struct{}
 }
 
@@ -59,6 +61,7 @@ func (m *Mount) attach(opt Options) (*conn, error) {
 		EnableSymlinkCaching:     true,
 		ExplicitDataCacheControl: true,
 		ExtraCapabilities:        fuse.CAP_NO_OPENDIR_SUPPORT,
+		EnableAcl:                m.acls,
 		Logger:                   slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
 	})
 	mount := m.mountDirect
@@ -89,7 +92,7 @@ func (m *Mount) mountDirect(allowOther bool) (fd int, err error) {
 		options += ",allow_other"
 	}
 	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV)
-	if err := unix.Mount(m.store.Dir(), m.mountpoint, snapshot.MountType, flags, options); err != nil {
+	if err := unix.Mount(m.dir, cmp.Or(m.target, m.mountpoint), snapshot.MountType, flags, options); err != nil {
 		_ = unix.Close(fd)
 		return -1, fmt.Errorf("mount: %w", err)
 	}
@@ -124,7 +127,7 @@ func (m *Mount) mountAsUser(allowOther bool) (fd int, err error) {
 	ours, theirs := os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
 	defer ours.Close()
 	escape := strings.NewReplacer(`\`, `\\`, `,`, `\,`)
-	options := fmt.Sprintf("ro,nosuid,nodev,default_permissions,fsname=%s,subtype=snapfs,max_read=%d", escape.Replace(m.store.Dir()), maxRequest)
+	options := fmt.Sprintf("ro,nosuid,nodev,default_permissions,fsname=%s,subtype=snapfs,max_read=%d", escape.Replace(m.dir), maxRequest)
 	if allowOther {
 		options += ",allow_other"
 	}

@@ -19,7 +19,7 @@ import (
 // TestCollidingNumbers: things of different identity never share a node or a
 // number, although the same number follows from both.
 func TestCollidingNumbers(t *testing.T) {
-	f := New(nil, Options{})
+	f := newFS("", nil, nil, Options{})
 	at, m := placeOf("a"), sample()
 	want := m.ino(at)
 	// What has the numbers already: a file, a directory, something virtual.
@@ -65,7 +65,7 @@ func dir2(f *FS) dir { return dir{fs: f, id: f.table.newID(noSlot)} }
 // TestReservedNumbers: 0 and 1 are nobody's, and the last number is followed by
 // the first.
 func TestReservedNumbers(t *testing.T) {
-	f := New(nil, Options{})
+	f := newFS("", nil, nil, Options{})
 	for from, want := range map[uint64]uint64{0: 2, 1: 2, 2: 2, inoMask: inoMask} {
 		require.Equal(t, want, f.numbered(from))
 	}
@@ -75,7 +75,7 @@ func TestReservedNumbers(t *testing.T) {
 
 // TestMountsDiffer: a node of one mount is never taken for one of another.
 func TestMountsDiffer(t *testing.T) {
-	a, b := New(nil, Options{}), New(nil, Options{})
+	a, b := newFS("", nil, nil, Options{}), newFS("", nil, nil, Options{})
 	require.NotEqual(t, a.gen, b.gen)
 	require.NotEqual(t, a.table.count, b.table.count)
 	require.NotZero(t, a.gen)

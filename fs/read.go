@@ -113,7 +113,7 @@ func (f *FS) content(id uint64, ns cas.Namespace, blob cas.Blob, off int64, buf 
 // chunks adds n bytes from off on of a blob that is a list of chunks.
 func (f *FS) chunks(id uint64, key cas.Key, blob cas.Blob, off, n int64, r *reply) error {
 	chunks, err := f.lists.Get(key, func() ([]cas.Chunk, error) {
-		return cas.ReadList(f.ctx, f.store.Blobs(), key)
+		return cas.ReadList(f.ctx, f.blobs, key)
 	})
 	if err == nil {
 		err = cas.CheckList(chunks, blob) // of two files with one list one may lie about its length
@@ -199,7 +199,7 @@ func (f *FS) readObject(key cas.Key, size int64, buf []byte) ([]byte, error) {
 }
 
 func (f *FS) readObjectIn(ctx context.Context, key cas.Key, size int64, buf []byte) ([]byte, error) {
-	data, err := f.store.Blobs().Read(ctx, key, buf)
+	data, err := f.blobs.Read(ctx, key, buf)
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ func (f *FS) list(in *fuse.ReadIn, plus bool, add func(e listed) (bool, error)) 
 func (f *FS) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	f.count(opStatfs)
 	var st unix.Statfs_t
-	if err := unix.Statfs(f.store.Dir(), &st); err != nil {
+	if err := unix.Statfs(f.dir, &st); err != nil {
 		return f.fail("statfs", fuse.FUSE_ROOT_ID, err)
 	}
 	out.Blocks, out.Bsize, out.Frsize = st.Blocks, uint32(st.Bsize), uint32(st.Frsize)

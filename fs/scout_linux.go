@@ -153,7 +153,7 @@ func (s *scout) fetch() bool {
 	s.mu.Unlock()
 	e, more, err := entryAt(s.fs.ctx, at.dir, at.pos)
 	if err == nil && more && e.Kind == tree.Dir {
-		_, err = s.fs.store.Trees().Open(s.fs.ctx, e.Hash)
+		_, err = s.fs.trees.Open(s.fs.ctx, e.Hash)
 	}
 	if err != nil { // who lists it is told
 		s.mu.Lock()
@@ -180,7 +180,7 @@ func (s *scout) next() (key cas.Key, size int64, ok bool) {
 		}
 		var below *tree.Directory
 		if e.Kind == tree.Dir && len(s.path) < deepest {
-			if below, err = s.fs.store.Trees().Open(s.fs.hasty, e.Hash); err != nil {
+			if below, err = s.fs.trees.Open(s.fs.hasty, e.Hash); err != nil {
 				return key, 0, false
 			}
 		}

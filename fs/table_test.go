@@ -29,7 +29,7 @@ func entryOf(i int) (place, meta) {
 
 // TestTable adds and forgets at random and compares with a plain map.
 func TestTable(t *testing.T) {
-	f := New(nil, Options{})
+	f := newFS("", nil, nil, Options{})
 	known := map[int]uint64{} // identity -> node id
 	ever := map[uint64]bool{}
 	r := rand.New(rand.NewPCG(3, 4))
@@ -84,7 +84,7 @@ func TestTableIsSmall(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	f := New(nil, Options{})
+	f := newFS("", nil, nil, Options{})
 	ids := make([]uint64, n)
 	before := heap()
 	for i := range ids {

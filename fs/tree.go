@@ -40,7 +40,7 @@ func (s *source) meta(e tree.Entry) meta {
 		e.UID, e.GID = s.rec.Root.UID, s.rec.Root.GID
 	}
 	e.UID, e.GID = s.owner(e.UID, e.GID)
-	if !e.XAttrs.IsZero() && e.Kind != tree.Symlink {
+	if !e.XAttrs.IsZero() && e.Kind != tree.Symlink && !s.fs.acls {
 		e.Mode = s.narrowed(e)
 	}
 	if !s.fs.root && e.Kind != tree.Symlink {
@@ -57,7 +57,7 @@ func (s *source) meta(e tree.Entry) meta {
 // not show: whoever copies the file must not get more rights than it gave. If the
 // set cannot be read, the group gets none.
 func (s *source) narrowed(e tree.Entry) uint32 {
-	set, err := s.fs.store.Trees().XAttrs(s.fs.ctx, e.XAttrs)
+	set, err := s.fs.trees.XAttrs(s.fs.ctx, e.XAttrs)
 	if err != nil {
 		s.fs.log.Error("cannot read the attributes of an entry", "attributes", e.XAttrs.String(), "error", err)
 		return tree.NarrowMode(e.Mode, nil)
@@ -104,7 +104,7 @@ func (d *treeDir) inoOf(e tree.Entry) uint64 {
 
 // open opens the directory object.
 func (d *treeDir) open() (*tree.Directory, error) {
-	return d.source.fs.store.Trees().Open(d.source.fs.ctx, d.hash)
+	return d.source.fs.trees.Open(d.source.fs.ctx, d.hash)
 }
 
 func (d *treeDir) lookup(name string) (node, error) {

@@ -63,7 +63,7 @@ func TestRoster(t *testing.T) {
 }
 
 func TestErrnos(t *testing.T) {
-	f := New(nil, Options{})
+	f := newFS("", nil, nil, Options{})
 	for _, err := range []error{cas.ErrNotFound, cas.ErrCorrupt, tree.ErrInvalid, fmt.Errorf("read: %w", cas.ErrNotFound), errors.New("unknown")} {
 		require.Equal(t, "5=input/output error", f.fail("read", 1, err).String(), "%v", err)
 	}

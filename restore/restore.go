@@ -222,6 +222,21 @@ func (w *writer) planned(root *target, live, resumed bool, src Source, dir strin
 	return p, nil
 }
 
+// CheckEmpty fails with [ErrNotEmpty] or [ErrUnfinished] unless a directory is missing or
+// empty, as [Tree] does before it makes anything. It reports whether it is missing.
+func CheckEmpty(dir string) (missing bool, err error) {
+	t, l, _, err := inspect(dir, marker{}, Options{})
+	if err != nil {
+		return false, err
+	}
+	l.release()
+	if t == nil {
+		return true, nil
+	}
+	t.close()
+	return false, nil
+}
+
 // inspect looks at the target without changing it. It returns nil for one that is
 // missing, and live for one with content into which the restore may go all the same. Of
 // one in which a restore was killed that this one goes on with, or replaces, it returns

@@ -110,6 +110,9 @@ func (h *localHolder) GC(ctx context.Context, req GCRequest) (GCResult, error) {
 		return res, fmt.Errorf("gc: mark again: %w", err)
 	}
 	h.pardon(m.seen)
+	if err := purge.pinned(ctx); err != nil {
+		return res, fmt.Errorf("gc: %w", err)
+	}
 	if err := errors.Join(sw.run(ctx, packs), sw.stuck()); err != nil {
 		return res, fmt.Errorf("gc: sweep: %w", err)
 	}

@@ -238,7 +238,7 @@ func noStore(dir string) error {
 		// What Create itself may have left when it was interrupted, or makes just
 		// now in another process.
 		switch n.Name() {
-		case storeFile, lockFile, SocketFile, LogFile, journalDir, indexDir, cacheDir, "packs", "tmp", local.DamagedDir, repairFile, purgeDir:
+		case storeFile, lockFile, SocketFile, LogFile, journalDir, indexDir, cacheDir, "packs", "tmp", local.DamagedDir, repairFile, purgeDir, WorkspacesDir:
 		default:
 			return WithHint(fmt.Errorf("%s holds %s: %w", quoted(dir), quoted(n.Name()), ErrNotAStore), "name an empty or missing directory with --store")
 		}

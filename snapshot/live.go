@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,10 +127,23 @@ func (s *Store) look(ctx context.Context, l *live, cp Checkpoint, rec index.Reco
 	if opt.Skip, err = skipped(s.dir); err != nil {
 		return capture.Result{}, err
 	}
-	opt.Known, opt.Screen.Fewer = s.knownOf(ctx, workspace, cp.Thread, knownFor{
+	thread := cp.Thread
+	instant, err := s.instant(workspace)
+	if err == nil && instant != nil {
+		opt.Lower, _, err = s.lower(ctx, instant, saved)
+		thread = cmp.Or(s.lastSaved(*instant).Thread, thread)
+	}
+	if err != nil {
+		return capture.Result{}, err
+	}
+	if opt.Lower != nil {
+		opt.Skip = nil // nothing is mounted in it
+	}
+	now := knownFor{
 		Policy:  cas.Data.Sum(files.Record(withoutSecrets(saved.Settings)).Encode()).String(),
 		Secrets: s.knownSecrets(opt.Screen),
-	})
+	}
+	opt.Known, opt.Screen.Fewer = s.knownOf(ctx, read(workspace, opt.Lower), thread, now)
 	opt.Screen.Before = s.overwrittenIn(ctx, cp.ID)
 	progress.From(ctx).Expect(int64(rec.Totals.Files), int64(rec.Totals.Bytes))
 	const tries = 3 // files come and go where somebody works
@@ -137,6 +151,11 @@ func (s *Store) look(ctx context.Context, l *live, cp Checkpoint, rec index.Reco
 		got, err := capture.Tree(ctx, workspace, &l.trees, opt)
 		if err == nil {
 			return got, nil
+		}
+		if errors.Is(err, capture.ErrNeedsScan) {
+			opt.Lower = nil
+			opt.Known, opt.Screen.Fewer = s.knownOf(ctx, workspace, thread, now)
+			continue
 		}
 		if try == tries || !capture.OnlyMoved(err) {
 			return capture.Result{}, lookError(err, workspace, l.dir)
@@ -167,8 +186,7 @@ func (s *Store) knownOf(ctx context.Context, workspace, thread string, now known
 		if known == nil {
 			continue
 		}
-		// While its checkpoint is there, so are the objects.
-		if cp, err := s.Resolve(ctx, base.Checkpoint); err == nil && cp.ID == base.Checkpoint && cp.Record == base.Record {
+		if s.there(ctx, base) { // while it is, so are the objects
 			return known, fewer
 		}
 	}

@@ -70,7 +70,7 @@ func (m *marker) all(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return pinned(ctx, m.h, &m.reach)
 }
 
 // lacking says what can be done where an object is missing.

@@ -45,6 +45,7 @@ func ours(all []MountEntry) []Mountpoint {
 type MountEntry struct {
 	ID, Parent string
 	Device     string // major:minor
+	Root       string // of its file system, the directory that is seen there
 	Mountpoint string
 	Type       string
 	Source     string
@@ -76,7 +77,7 @@ func parseMounts(table io.Reader) ([]MountEntry, error) {
 			continue
 		}
 		all = append(all, MountEntry{
-			ID: left[0], Parent: left[1], Device: left[2], Mountpoint: unescape(left[4]),
+			ID: left[0], Parent: left[1], Device: left[2], Root: unescape(left[3]), Mountpoint: unescape(left[4]),
 			Type: right[0], Source: unescape(right[1]), Options: right[2],
 		})
 	}

@@ -61,6 +61,9 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 		return RestoreResult{}, err
 	}
 	dir, err := s.outside(opt.Dir)
+	if err == nil {
+		_, err = s.instant(realPath(dir))
+	}
 	if err != nil {
 		return RestoreResult{}, err
 	}
@@ -87,24 +90,51 @@ func (s *Store) Restore(ctx context.Context, ref string, opt RestoreOptions) (Re
 			return RestoreResult{}, fmt.Errorf("checkpoint %s: %w", cp.ID, err)
 		}
 	}
-	beside, err := s.prepareBeside(ctx, cp, dir, opt)
-	if err != nil {
-		return RestoreResult{}, err
-	}
-	defer beside.discard()
-	progress.From(ctx).Expect(int64(rec.Totals.Files), int64(rec.Totals.Bytes))
 	src := source(rec)
 	if rec.Totals.Redacted > 0 {
 		src.Redacted = func() (map[string][]secrets.Range, error) { return s.overwritten(ctx, rec) }
 	}
-	res, err := restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, src, dir, ropt)
+	done := RestoreResult{Checkpoint: cp}
+	err = s.withBeside(ctx, cp, dir, opt, func() error {
+		progress.From(ctx).Expect(int64(rec.Totals.Files), int64(rec.Totals.Bytes))
+		done.Result, err = restore.Tree(local.ByChecksum(ctx), s.blobs, s.trees, src, dir, ropt)
+		if err != nil {
+			return fmt.Errorf("checkpoint %s: %w", cp.ID, restoreHint(err, cp, opt))
+		}
+		return nil
+	})
+	return done, err
+}
+
+// RestoreBeside delivers the artifacts and the conversation of a checkpoint, as the options
+// say, when files has made its files in the directory; if that fails, neither is there.
+func (s *Store) RestoreBeside(ctx context.Context, ref string, opt RestoreOptions, files func() error) error {
+	cp, err := s.Resolve(ctx, ref)
 	if err != nil {
-		return RestoreResult{Checkpoint: cp, Result: res}, fmt.Errorf("checkpoint %s: %w", cp.ID, restoreHint(err, cp, opt))
+		return err
+	}
+	dir, err := s.outside(opt.Dir)
+	if err != nil {
+		return err
+	}
+	return s.withBeside(ctx, cp, dir, opt, files)
+}
+
+// withBeside writes what was asked for besides the files, has files make these, and moves
+// the rest to its places.
+func (s *Store) withBeside(ctx context.Context, cp Checkpoint, dir string, opt RestoreOptions, files func() error) error {
+	beside, err := s.prepareBeside(ctx, cp, dir, opt)
+	if err != nil {
+		return err
+	}
+	defer beside.discard()
+	if err := files(); err != nil {
+		return err
 	}
 	if err := beside.publish(); err != nil {
-		return RestoreResult{}, fmt.Errorf("the files of checkpoint %s are in %s, but not all that was asked for beside them: %w", cp.ID, quoted(opt.Dir), err)
+		return fmt.Errorf("the files of checkpoint %s are in %s, but not all that was asked for beside them: %w", cp.ID, quoted(opt.Dir), err)
 	}
-	return RestoreResult{Checkpoint: cp, Result: res}, nil
+	return nil
 }
 
 // outside returns a path to write to, made absolute, and refuses one in the store.

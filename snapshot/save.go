@@ -82,6 +82,9 @@ type SaveResult struct {
 	// Warnings are lines for the user: rules of ignore files that do not count, a
 	// directory that rules have emptied, a tree without files, includes for nothing.
 	Warnings []string `json:"warnings,omitempty"`
+	// Scanned says why all of an instant workspace had to be read, and not only what was
+	// changed in it; empty: it had not, or that was asked for.
+	Scanned string `json:"scanned,omitempty"`
 }
 
 // Save stores the workspace as a new checkpoint and makes it the thread's head.
@@ -92,6 +95,10 @@ type SaveResult struct {
 // it names is over.
 func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	workspace, err := checkWorkspace(s.dir, opt.Workspace, opt.Force)
+	if err != nil {
+		return SaveResult{}, err
+	}
+	instant, err := s.instant(workspace)
 	if err != nil {
 		return SaveResult{}, err
 	}
@@ -127,20 +134,32 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	if err != nil {
 		return SaveResult{}, err
 	}
+	var lower *capture.Lower
+	scanned := ""
+	if instant != nil && !opt.FullScan && !opt.Force {
+		if lower, scanned, err = s.lower(ctx, instant, rules); err != nil {
+			return SaveResult{}, err
+		}
+	}
 	var known *capture.Known
-	var knownFile string
+	var knownBase Base
 	// What the ignore files say, each save sees anew.
 	good := knownFor{Policy: cas.Data.Sum(files.Record(withoutSecrets(opt.Settings)).Encode()).String()}
 	if s.dir != "" {
-		if knownFile, err = s.knownPath(workspace, opt.Thread); err != nil {
-			return SaveResult{}, err
-		}
 		if good.Aside, err = s.asidePacks(); err != nil { // before the session begins: a repair may set more aside
 			return SaveResult{}, err
 		}
 		good.Secrets = s.knownSecrets(found.screen)
 		if !opt.FullScan {
-			known, begin.Base, found.screen.Fewer = s.loadKnown(knownFile, good)
+			file, err := s.knownPath(read(workspace, lower), opt.Thread)
+			if err != nil {
+				return SaveResult{}, err
+			}
+			known, knownBase, found.screen.Fewer = s.loadKnown(file, good)
+			begin.Base = knownBase
+			if lower != nil {
+				begin.Base = Base{Checkpoint: instant.Checkpoint, Record: instant.Record}
+			}
 		}
 	}
 	session, err := s.begin(ctx, begin, opt.Wait)
@@ -149,6 +168,11 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	defer session.Close()
 	if !session.BaseHolds() {
+		if known = nil; lower != nil {
+			lower, scanned = nil, "the store has damaged objects"
+		}
+	}
+	if lower != nil && known != nil && !s.there(ctx, knownBase) {
 		known = nil
 	}
 	if meter := progress.From(ctx); meter != nil && session.Head() != "" {
@@ -170,13 +194,18 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 		}
 	}
 	now := s.now()
-	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, Settings: opt.Settings, Screen: found.screen}
+	copt := capture.Options{Files: files, Known: known, SkipUnreadable: opt.SkipUnreadable, AllowTorn: opt.AllowTorn, Settings: opt.Settings, Screen: found.screen, Lower: lower}
 	if opt.Force {
 		if copt.Skip, err = skipped(s.dir); err != nil {
 			return SaveResult{}, err
 		}
 	}
 	got, err := capture.Tree(ctx, workspace, w, copt)
+	if errors.Is(err, capture.ErrNeedsScan) {
+		scanned = err.Error()
+		copt.Lower, copt.Known, copt.Screen.Fewer = nil, nil, false
+		got, err = capture.Tree(ctx, workspace, w, copt)
+	}
 	if err != nil {
 		return SaveResult{}, saveError(err, workspace, opt.Workspace)
 	}
@@ -239,9 +268,18 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	s.remember(workspace, opt.Thread)
 	if s.dir != "" {
 		good.Base = Base{Checkpoint: cp.ID, Record: cp.Record}
-		s.saveKnown(knownFile, got.Known, good)
+		file, err := s.knownPath(read(workspace, copt.Lower), opt.Thread)
+		if err != nil {
+			s.log.Warn("cannot keep what is known of the workspace: the next save reads all of it", "error", err)
+		} else {
+			s.saveKnown(file, got.Known, good)
+		}
+	}
+	if instant != nil {
+		s.noteSaved(instant, cp)
 	}
 	res := saveResult(got)
+	res.Scanned = scanned
 	res.Checkpoint = cp
 	for _, o := range found.left {
 		res.Secret++
@@ -249,6 +287,21 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	res.Found = found.list
 	return res, nil
+}
+
+// read is the directory that a capture reads of a workspace.
+func read(workspace string, lower *capture.Lower) string {
+	if lower != nil {
+		return lower.Upper
+	}
+	return workspace
+}
+
+// there reports whether a checkpoint is there. Its objects stay for a session that has
+// begun before.
+func (s *Store) there(ctx context.Context, base Base) bool {
+	cp, err := s.Resolve(ctx, base.Checkpoint)
+	return err == nil && cp.ID == base.Checkpoint && cp.Record == base.Record
 }
 
 // saveResult is what a capture counted.

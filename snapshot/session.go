@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/snapfs/snapfs/cas"
@@ -89,19 +90,26 @@ func (h *localHolder) baseHolds(ctx context.Context, base Base) (bool, error) {
 	if base.Checkpoint == "" {
 		return false, nil
 	}
-	cp, err := h.index.Checkpoint(ctx, defaultOrg, base.Checkpoint)
-	if errors.Is(err, index.ErrCheckpointNotFound) {
-		return false, nil
-	}
+	there, err := h.keeps(ctx, base)
 	if err != nil {
 		return false, err
 	}
-	if cp.Status == index.Deleting {
-		return false, nil
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return cp.RecordHash.String() == base.Record && len(h.distrusted) == 0, nil
+	return there && len(h.distrusted) == 0, nil
+}
+
+// keeps reports whether a checkpoint is there, for users or for an instant workspace.
+func (h *localHolder) keeps(ctx context.Context, base Base) (bool, error) {
+	cp, err := h.index.Checkpoint(ctx, defaultOrg, base.Checkpoint)
+	if err == nil && cp.Status != index.Deleting {
+		return cp.RecordHash.String() == base.Record, nil
+	}
+	if err != nil && !errors.Is(err, index.ErrCheckpointNotFound) {
+		return false, err
+	}
+	pins, err := readWorkspaces(h.dir)
+	return slices.ContainsFunc(pins, func(w InstantWorkspace) bool { return w.Record == base.Record }), err
 }
 
 // early refuses an id or a name that is taken or not valid. The publish looks

@@ -113,8 +113,11 @@ func New(dir string, holder Holder, opt Options) *Store {
 			}
 		}})
 	}
-	return &Store{dir: dir, fsys: disk.Or(opt.fsys), holder: holder, blobs: blobs, trees: tree.NewReader(hashed{blobs}, treeCache), log: opt.Logger, now: opt.Now}
+	return &Store{dir: dir, fsys: disk.Or(opt.fsys), holder: holder, blobs: blobs, trees: NewTrees(blobs), log: opt.Logger, now: opt.Now}
 }
+
+// NewTrees reads the directories that lie in a source of objects.
+func NewTrees(source cas.Source) *tree.Reader { return tree.NewReader(hashed{source}, treeCache) }
 
 // hashed reads the objects of trees by their hashes, whatever is enough for contents. A
 // record that lies about its object's name has a right checksum; a directory by such a

@@ -92,8 +92,12 @@ func ratio(a, b int64) float64 {
 	return float64(a) / float64(b)
 }
 
-// several is the owner of an object that more than one thread needs.
-const several = -1
+// Owners of objects that are no thread's number: several is that of one that more than one
+// of them needs, instant that of what only instant workspaces need.
+const (
+	several = -1
+	instant = -2
+)
 
 // An accountant finds out which threads need an object.
 type accountant struct {
@@ -145,7 +149,8 @@ func (a *accountant) all(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	a.current = instant
+	return pinned(ctx, a.h, &a.reach)
 }
 
 // thread looks at what one thread needs.
@@ -199,7 +204,7 @@ func (a *accountant) count(ctx context.Context) error {
 		plain, stored := int64(o.Location.Plain), a.h.recordSize(o.Location)
 		n := &byNamespace[o.Key.NS]
 		n.Objects, n.UniqueBytes, n.StoredBytes = n.Objects+1, n.UniqueBytes+plain, n.StoredBytes+stored
-		if owner != several {
+		if owner >= 0 {
 			u.Threads[owner].FreedBytes += stored
 		}
 	}

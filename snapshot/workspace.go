@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -69,6 +70,13 @@ func (s *Store) LastThread(dir string) (string, error) {
 func (s *Store) remembered(workspace string) (string, error) {
 	if s.dir == "" {
 		return "", nil
+	}
+	w, _, err := s.WorkspaceAt(workspace)
+	if err == nil {
+		return cmp.Or(s.lastSaved(w).Thread, w.Thread), nil
+	}
+	if !errors.Is(err, ErrNoWorkspace) {
+		return "", err
 	}
 	memory, err := s.memory(workspace)
 	if err != nil {

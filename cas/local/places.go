@@ -50,6 +50,15 @@ type spot struct {
 
 const spotSize = 16
 
+func newSpot(o cas.Located) spot {
+	return spot{prefix: prefixOf(o.Key), offset: o.Location.Offset, stored: 2*o.Location.Stored + uint32(min(o.Location.Encoding, 1))}
+}
+
+// location is where the object lies, in a pack.
+func (s spot) location(pack cas.PackID) cas.Location {
+	return cas.Location{Pack: pack, Offset: s.offset, Stored: s.stored / 2, Encoding: cas.Encoding(s.stored % 2)}
+}
+
 func prefixOf(k cas.Key) uint64 { return binary.BigEndian.Uint64(k.Hash[:]) + uint64(k.NS) }
 
 // find guesses where an object lies.
@@ -66,8 +75,7 @@ func (p *places) find(k cas.Key) (cas.Location, bool) {
 			continue
 		}
 		p.raise(i)
-		s := c.spots[j]
-		return cas.Location{Pack: c.pack, Offset: s.offset, Stored: s.stored / 2, Encoding: cas.Encoding(s.stored % 2)}, true
+		return c.spots[j].location(c.pack), true
 	}
 	return cas.Location{}, false
 }
@@ -130,7 +138,7 @@ func (p *places) learn(f *os.File, pack cas.PackID) {
 	}
 	c := &contents{pack: pack, spots: make([]spot, len(objects))}
 	for i, o := range objects {
-		c.spots[i] = spot{prefix: prefixOf(o.Key), offset: o.Location.Offset, stored: 2*o.Location.Stored + uint32(min(o.Location.Encoding, 1))}
+		c.spots[i] = newSpot(o)
 	}
 	slices.SortFunc(c.spots, func(a, b spot) int { return cmp.Compare(a.prefix, b.prefix) })
 	p.mu.Lock()

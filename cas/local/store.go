@@ -6,7 +6,6 @@ import (
 	"fmt"
 	iofs "io/fs"
 	"os"
-	"slices"
 	"sync"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -69,7 +68,7 @@ type Store struct {
 	fsys  disk.FS
 	packs *lru.Cache[cas.PackID, *pack]
 	known places
-	bufs  sync.Pool // *[]byte: encoded records on their way to the decoder
+	records
 
 	sharding sync.Mutex
 	shards   map[string]bool // directories of packs whose names are durable
@@ -84,10 +83,11 @@ func New(dir string, index Index, opt Options) *Store {
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
-	return &Store{
-		dir: dir, index: index, opt: opt, fsys: disk.Or(opt.FS), packs: packs, known: places{max: opt.Places},
-		bufs: sync.Pool{New: func() any { return new([]byte) }}, shards: map[string]bool{},
+	s := &Store{
+		dir: dir, index: index, opt: opt, fsys: disk.Or(opt.FS), packs: packs, known: places{max: opt.Places}, shards: map[string]bool{},
 	}
+	s.records = newRecords(s.opened)
+	return s
 }
 
 // Close closes the packs. Reads after it open them again.
@@ -215,103 +215,21 @@ func (s *Store) readAt(ctx context.Context, key cas.Key, at cas.Location, dst []
 	return out, err
 }
 
-// longRaw is how long a payload is that is read to where it is wanted, in bytes.
-const longRaw = 32 << 10
-
-// read reads an object that may lie at a place.
-func (s *Store) read(ctx context.Context, key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
-	if at.Stored > maxPack { // before memory is taken for what an index says
-		return nil, fmt.Errorf("%s: a record of %d bytes: %w", key, at.Stored, cas.ErrCorrupt)
+// opened returns an open pack. It may be closed at any moment, when others are needed more.
+func (s *Store) opened(id cas.PackID) (*pack, error) {
+	p, ok := s.packs.Get(id)
+	if ok {
+		return p, nil
 	}
-	if at.Encoding == cas.Raw && at.Stored >= longRaw {
-		return s.readRaw(ctx, key, at, dst)
-	}
-	buf := s.bufs.Get().(*[]byte)
-	defer s.bufs.Put(buf)
-	n := recordHeader + int(at.Stored)
-	if cap(*buf) < n {
-		*buf = make([]byte, n)
-	}
-	b := (*buf)[:n]
-	if err := s.readPack(ctx, at, b); err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	return decodeRecord(key, at, b, dst, byChecksum(ctx))
-}
-
-// readRaw is read for a payload that is the object itself.
-func (s *Store) readRaw(ctx context.Context, key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
-	start, end := len(dst), len(dst)+int(at.Stored)
-	dst = slices.Grow(dst, int(at.Stored))[:end]
-	var head [recordHeader]byte
-	if err := s.readPack(ctx, at, head[:], dst[start:]); err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	r, err := parseHeader(head[:])
-	r.payload = dst[start:]
-	if err == nil && (r.key != key || r.encoding != cas.Raw || r.plain != at.Stored) {
-		err = fmt.Errorf("another object lies in its place: %w", cas.ErrCorrupt)
-	}
-	switch {
-	case err != nil:
-	case byChecksum(ctx):
-		err = checkSum(head[:], r.payload)
-	default:
-		err = r.prove(r.payload)
-	}
+	p, err := openRead(s.dir, id)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, err
 	}
-	return dst, nil
-}
-
-// decodeRecord appends the object of the record in b to dst. It is proved by the
-// record's checksum or by its own name.
-func decodeRecord(key cas.Key, at cas.Location, b, dst []byte, checksum bool) ([]byte, error) {
-	r, err := parseRecord(b, checksum)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+	if old, found, _ := s.packs.PeekOrAdd(id, p); found {
+		p.Close()
+		return old, nil
 	}
-	if r.key != key || len(r.payload) != int(at.Stored) {
-		return nil, fmt.Errorf("%s: another object lies in its place: %w", key, cas.ErrCorrupt)
-	}
-	if checksum {
-		return r.unpack(dst)
-	}
-	return r.decode(dst)
-}
-
-// readPack fills the parts from a pack, one after the other. A file that was
-// closed under the read because others were needed more is opened again.
-func (s *Store) readPack(ctx context.Context, at cas.Location, parts ...[]byte) error {
-	size := 0
-	for _, b := range parts {
-		size += len(b)
-	}
-	for {
-		p, ok := s.packs.Get(at.Pack)
-		if !ok {
-			var err error
-			if p, err = openRead(s.dir, at.Pack); err != nil {
-				return err
-			}
-			if old, found, _ := s.packs.PeekOrAdd(at.Pack, p); found {
-				p.Close()
-				p = old
-			}
-		}
-		n, err := p.readAt(ctx, parts, int64(at.Offset))
-		switch {
-		case n == size:
-			return nil
-		case errors.Is(err, os.ErrClosed):
-			continue
-		case errors.Is(err, ErrWouldWait):
-			return err
-		default:
-			return fmt.Errorf("pack %s at %d: %v: %w", at.Pack, at.Offset, err, cas.ErrCorrupt)
-		}
-	}
+	return p, nil
 }
 
 // NewWriter implements [cas.Store].

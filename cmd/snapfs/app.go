@@ -61,7 +61,7 @@ func newApp() *cli.App {
 			cli.HelpFlag,
 		},
 		Commands: commands(program,
-			initCommand, saveCommand, runCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, catCommand, lsCommand, duCommand,
+			initCommand, saveCommand, runCommand, listCommand, showCommand, mountCommand, umountCommand, restoreCommand, workspaceCommand, catCommand, lsCommand, duCommand,
 			diffCommand, statusCommand, historyCommand, forkCommand, renameCommand, deleteCommand, forgetCommand, gcCommand, pushCommand, pullCommand, exportCommand, importCommand, scrubCommand, verifyCommand, repairCommand, artifactCommand, conversationCommand, leaseCommand,
 			policyCommand, statsCommand, configCommand, versionCommand, helpCommand,
 		),
@@ -145,6 +145,9 @@ func noSuchVerb(c *cli.Context) error {
 	}
 	var known []string
 	for _, cmd := range c.Command.Subcommands {
+		if cmd.Hidden {
+			continue
+		}
 		known = append(known, cmd.Name)
 	}
 	return usagef("%s: want one of %s", verbName(c), strings.Join(known, ", "))

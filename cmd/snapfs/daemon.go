@@ -49,26 +49,33 @@ func startDaemon(c *cli.Context, dir string, req snapshot.MountRequest) error {
 	if err := snapshot.Create(dir); err != nil && !errors.Is(err, snapshot.ErrLocked) {
 		return err
 	}
+	args, err := logFlags(c)
+	if err != nil {
+		return err
+	}
+	args = append(args, "--store", dir, "mount", "--"+readyFlag, "3")
+	return startBackground(c.Context, "the daemon", filepath.Join(dir, snapshot.LogFile), append(args, again(req)...)...)
+}
+
+// startBackground starts this program again with some arguments, in the background, and
+// waits until it says on its descriptor 3 that it is ready, or why it is not. It logs to a
+// file.
+func startBackground(ctx context.Context, what, logFile string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("start the daemon: %w", err)
+		return fmt.Errorf("start %s: %w", what, err)
 	}
-	log, err := openLog(filepath.Join(dir, snapshot.LogFile))
+	log, err := openLog(logFile)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	ready, theirs, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("start the daemon: %w", err)
+		return fmt.Errorf("start %s: %w", what, err)
 	}
 	defer ready.Close()
-	args, err := logFlags(c)
-	if err != nil {
-		return err
-	}
-	args = append(args, "--store", dir, "mount", "--"+readyFlag, "3")
-	cmd := exec.Command(self, append(args, again(req)...)...)
+	cmd := exec.Command(self, args...)
 	cmd.Dir = "/" // it must not keep a directory busy
 	cmd.Env = child.Env()
 	cmd.Stdout, cmd.Stderr = log, log
@@ -76,18 +83,18 @@ func startDaemon(c *cli.Context, dir string, req snapshot.MountRequest) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		theirs.Close()
-		return fmt.Errorf("start the daemon: %w", err)
+		return fmt.Errorf("start %s: %w", what, err)
 	}
 	theirs.Close()
 	go func() { _ = cmd.Wait() }()
-	text, err := readOutcome(c.Context, ready)
+	text, err := readOutcome(ctx, ready)
 	if err != nil {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		return err
 	}
 	var out outcome
 	if err := json.Unmarshal(text, &out); err != nil {
-		return fmt.Errorf("the daemon ended without a mount; its log is %s", log.Name())
+		return fmt.Errorf("%s ended before it was ready; its log is %s", what, log.Name())
 	}
 	if out.Message == "" {
 		return nil
@@ -124,7 +131,7 @@ func readOutcome(ctx context.Context, ready *os.File) ([]byte, error) {
 	return text, err
 }
 
-// openLog opens the daemon's log. In another user's store it becomes that
+// openLog opens a daemon's log in the store, or below it. In another user's store it becomes that
 // user's, who could not start a daemon otherwise; so it must be a file, and not a
 // link to somebody else's.
 func openLog(path string) (*os.File, error) {
@@ -180,12 +187,26 @@ func (l *daemonLog) rotate() error {
 
 // inBackground is the daemon's side of startDaemon.
 func inBackground(c *cli.Context) error {
+	tell, err := teller(c)
+	if err != nil {
+		return err
+	}
+	err = serve(c, request(c, c.Args().First()), tell)
+	if err != nil {
+		tell(err) // after a success the pipe is closed, and nobody listens
+	}
+	return err
+}
+
+// teller returns what tells the process that started this one that it is ready, or why it
+// is not.
+func teller(c *cli.Context) (tell func(error), err error) {
 	ready := os.NewFile(uintptr(c.Int(readyFlag)), "ready")
 	if ready == nil {
-		return usagef("--%s is for the program itself", readyFlag)
+		return nil, usagef("--%s is for the program itself", readyFlag)
 	}
 	syscall.CloseOnExec(c.Int(readyFlag))
-	tell := func(err error) {
+	return func(err error) {
 		out := outcome{}
 		if err != nil {
 			out = outcome{Code: exitCode(err), Message: err.Error(), Hint: snapshot.Hint(err)}
@@ -193,12 +214,7 @@ func inBackground(c *cli.Context) error {
 		text, _ := json.Marshal(out)
 		_, _ = ready.Write(text)
 		_ = ready.Close()
-	}
-	err := serve(c, request(c, c.Args().First()), tell)
-	if err != nil {
-		tell(err) // after a success the pipe is closed, and nobody listens
-	}
-	return err
+	}, nil
 }
 
 // serve holds the store, mounts it, and serves the store's socket until the last

@@ -28,6 +28,7 @@ var layers = [][]string{
 	{"capture", "restore"},
 	{"snapshot"},
 	{"fs", "server", "client"},
+	{"workspace"},
 	{"cmd"},
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/restore"
 	"github.com/snapfs/snapfs/snapshot"
+	"github.com/snapfs/snapfs/workspace"
 )
 
 var restoreCommand = &cli.Command{
@@ -25,6 +26,7 @@ var restoreCommand = &cli.Command{
 		&cli.BoolFlag{Name: "strict", Usage: "fail if the checkpoint has what --exclude or the policy leaves out"},
 		&cli.BoolFlag{Name: "overlay", Usage: "into a directory with content: write over what has the same names, keep the rest"},
 		&cli.BoolFlag{Name: "mirror", Usage: "like --overlay, and delete what the checkpoint would have, but has not"},
+		&cli.BoolFlag{Name: "instant", Usage: "copy nothing: make DIR an instant workspace (root), as snapfs workspace create does"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, and print what would be done"},
 		&cli.BoolFlag{Name: "force", Usage: "also when more is deleted than written, or what the policy protects is in the way"},
 		&cli.StringFlag{Name: "owner", Usage: "give everything to `USER:GROUP`, names or numbers"},
@@ -41,6 +43,12 @@ var restoreCommand = &cli.Command{
 		opt, err := restoreOptions(c)
 		if err != nil {
 			return err
+		}
+		if c.Bool("instant") {
+			if err := instantOnly(c); err != nil {
+				return err
+			}
+			return withStore(false, func(c *cli.Context, store *snapshot.Store) error { return restoreInstant(c, store, opt) })(c)
 		}
 		return withStore(false, func(c *cli.Context, store *snapshot.Store) error { return restoreFiles(c, store, opt) })(c)
 	},
@@ -164,6 +172,42 @@ func restoreFiles(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOpt
 	}
 	if len(res.Incomplete) > 0 {
 		return exit(exitIncomplete)
+	}
+	return nil
+}
+
+// instantOnly refuses flags that change what is copied: nothing is.
+func instantOnly(c *cli.Context) error {
+	for _, name := range []string{"include", "exclude", "policy", "strict", "overlay", "mirror", "dry-run", "force", "owner", "no-hardlinks", "z"} {
+		if given(c, name) || c.Bool(name) {
+			dashes := "--"
+			if len(name) == 1 {
+				dashes = "-"
+			}
+			return snapshot.WithHint(usagef("--instant shows a whole checkpoint as it was saved, not together with %s%s", dashes, name), "without --instant the files are copied")
+		}
+	}
+	return nil
+}
+
+// restoreInstant makes an instant workspace of a directory that a restore may fill.
+func restoreInstant(c *cli.Context, store *snapshot.Store, opt snapshot.RestoreOptions) error {
+	ref := c.Args().First()
+	var w snapshot.InstantWorkspace
+	err := store.RestoreBeside(c.Context, ref, opt, func() (err error) {
+		w, err = workspace.Create(c.Context, store, ref, workspace.CreateOptions{Dir: opt.Dir, Start: serverStarter(c, store)})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	cp, err := store.Resolve(c.Context, w.Checkpoint)
+	if err != nil {
+		return err
+	}
+	summary(c, "mounted %s, %s, %s at %s", plural(cp.Files, "file", "files"), plural(cp.Dirs, "directory", "directories"), size(cp.Bytes), quote(opt.Dir))
+	if c.Bool("json") {
+		return printJSON(restoreCounts{Checkpoint: cp.ID, Files: int64(cp.Files), Dirs: int64(cp.Dirs), Bytes: int64(cp.Bytes)})
 	}
 	return nil
 }

@@ -146,6 +146,9 @@ func saveWorkspace(c *cli.Context, store *snapshot.Store, opt snapshot.SaveOptio
 	if left := leftOut(res); left != "" {
 		summary(c, "left out: %s; snapfs show %s lists them", left, quote(cp.ID))
 	}
+	if res.Scanned != "" {
+		summary(c, "read all of the workspace, and not only its changes: %s", res.Scanned)
+	}
 	secretsTold(c, res, quote(cp.ID))
 	warnings(res, cp.Files == 0 && cp.Dirs == 0, fmt.Sprintf("snapfs show %s lists them", quote(cp.ID)))
 	if res.Grew > 0 {

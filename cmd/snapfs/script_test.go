@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -161,14 +162,8 @@ func (s *scriptState) end(work string) error {
 	if s.save != nil {
 		_ = s.save.Close() // its daemon may be gone
 	}
-	mounts, err := snapshot.Mountpoints()
-	if err != nil {
+	if err := unmountAll(work); err != nil {
 		return err
-	}
-	for _, m := range mounts {
-		if snapshot.Within(m.Mountpoint, work) {
-			_ = fs.Unmount(m.Mountpoint, true)
-		}
 	}
 	if err := s.endHolder(); err != nil {
 		return err
@@ -189,6 +184,21 @@ func (s *scriptState) end(work string) error {
 		err = fmt.Errorf("verify found %q", found)
 	}
 	return errors.Join(err, store.Close())
+}
+
+// unmountAll takes away what the program has mounted below a directory. Who serves only
+// that ends then.
+func unmountAll(dir string) error {
+	table, err := snapshot.MountTable()
+	if err != nil {
+		return err
+	}
+	for _, m := range slices.Backward(table) {
+		if snapshot.Within(m.Mountpoint, dir) && (m.Type == snapshot.MountType || m.Type == snapshot.OverlayType) {
+			_ = fs.Unmount(m.Mountpoint, true)
+		}
+	}
+	return nil
 }
 
 // endHolder ends whoever still has the store: a daemon whose mount was taken away

@@ -1,0 +1,444 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/cas"
+	"github.com/snapfs/snapfs/index"
+	"github.com/snapfs/snapfs/internal/disk"
+	"github.com/snapfs/snapfs/restore"
+)
+
+// An instant workspace is a writable directory over a checkpoint: overlayfs keeps what
+// changes in an upper directory, and shows the checkpoint below it. Each is registered in
+// the store:
+//
+//	workspaces/<id>/workspace.json  what it is; while it is there, no byte of its checkpoint goes
+//	workspaces/<id>/saved.json      what was saved of it last
+//	workspaces/<id>/layer/          root's: upper/ and work/ of overlayfs, unless they lie elsewhere
+//
+// The store's owner reads the registrations, who need not be root: a collection needs them.
+
+// Names below a store.
+const (
+	WorkspacesDir = "workspaces"
+	workspaceFile = "workspace.json"
+	savedFile     = "saved.json"
+	layerDir      = "layer"
+	upperDir      = "upper"
+	workDir       = "work"
+)
+
+// OverlayType is the file system type of instant workspaces in the mount table.
+const OverlayType = "overlay"
+
+// overlaySource is how an instant workspace's source in the mount table begins; its id
+// follows.
+const overlaySource = "snapfs:"
+
+// maxWorkspaceFile is how long a registration is at most, in bytes.
+const maxWorkspaceFile = 64 << 10
+
+var (
+	// ErrNoWorkspace: no instant workspace is registered for the directory.
+	ErrNoWorkspace = errors.New("no instant workspace")
+	// ErrWorkspaceState: the instant workspace is not mounted, or in use, or has changes
+	// that were not saved.
+	ErrWorkspaceState = errors.New("the state of the instant workspace does not allow it")
+)
+
+// An InstantWorkspace is what the store has registered of one.
+type InstantWorkspace struct {
+	ID         string    `json:"id"`
+	Dir        string    `json:"dir"`                // where it is mounted, a real path
+	DirBytes   string    `json:"dirBytes,omitempty"` // see [Path]
+	Checkpoint string    `json:"checkpoint"`         // that it is made of
+	Record     string    `json:"record"`             // hash of the checkpoint's record, hex
+	Thread     string    `json:"thread"`             // that it is saved to
+	Layer      string    `json:"layer"`              // directory with the upper layer and overlayfs' own
+	LayerBytes string    `json:"layerBytes,omitempty"`
+	Outside    bool      `json:"outside,omitempty"`   // Layer lies where the user wanted it
+	LayerMade  bool      `json:"layerMade,omitempty"` // and was made for it
+	XAttrs     bool      `json:"xattrs,omitempty"`    // the checkpoint has extended attributes
+	Made       bool      `json:"made,omitempty"`      // Dir was made for it
+	Created    time.Time `json:"created"`
+	// Boot and Namespace name the boot and the mount namespace in which it was mounted last.
+	Boot      string `json:"boot"`
+	Namespace uint64 `json:"namespace"`
+}
+
+// Mountpoint is where it is mounted.
+func (w InstantWorkspace) Mountpoint() string { return Path{w.Dir, w.DirBytes}.Raw() }
+
+// layer is the directory that holds the upper one.
+func (w InstantWorkspace) layer() string { return Path{w.Layer, w.LayerBytes}.Raw() }
+
+// Upper is the directory with the changes.
+func (w InstantWorkspace) Upper() string { return filepath.Join(w.layer(), upperDir) }
+
+// Work is overlayfs' own directory beside it.
+func (w InstantWorkspace) Work() string { return filepath.Join(w.layer(), workDir) }
+
+// LayerDir is the directory that holds both.
+func (w InstantWorkspace) LayerDir() string { return w.layer() }
+
+// Source is what the mount table calls it.
+func (w InstantWorkspace) Source() string { return overlaySource + w.ID }
+
+// SetMountpoint and SetLayer note paths of any bytes.
+func (w *InstantWorkspace) SetMountpoint(path string) {
+	p := NewPath(path)
+	w.Dir, w.DirBytes = p.Text, p.Bytes
+}
+
+// SetLayer notes where the upper layer lies.
+func (w *InstantWorkspace) SetLayer(path string) {
+	p := NewPath(path)
+	w.Layer, w.LayerBytes = p.Text, p.Bytes
+}
+
+// savedWorkspace is what was saved of an instant workspace last.
+type savedWorkspace struct {
+	Base
+	Thread string `json:"thread"`
+}
+
+// MountNamespace names the mount namespace of this process.
+func MountNamespace() (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/mnt", &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: "/proc/self/ns/mnt", Err: err}
+	}
+	return st.Ino, nil
+}
+
+// Workspaces lists the instant workspaces that are registered, in the order of their ids.
+// One whose registration cannot be read is an error: nobody knows what it needs.
+func (s *Store) Workspaces() ([]InstantWorkspace, error) { return readWorkspaces(s.dir) }
+
+func readWorkspaces(dir string) ([]InstantWorkspace, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, WorkspacesDir))
+	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return nil, fmt.Errorf("instant workspaces: %w", err)
+	}
+	var all []InstantWorkspace
+	for _, e := range entries {
+		if !e.IsDir() || !isWorkspaceID(e.Name()) {
+			continue
+		}
+		w, err := readWorkspace(dir, e.Name())
+		if errors.Is(err, iofs.ErrNotExist) {
+			continue // it is being made or removed
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// idBytes is the length of an instant workspace's id, in bytes; it is written in hex.
+const idBytes = 8
+
+func isWorkspaceID(name string) bool {
+	_, err := hex.DecodeString(name)
+	return err == nil && len(name) == hex.EncodedLen(idBytes)
+}
+
+// NewWorkspaceID makes an id for an instant workspace.
+func NewWorkspaceID() string {
+	var random [idBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return hex.EncodeToString(random[:])
+}
+
+func readWorkspace(dir, id string) (w InstantWorkspace, err error) {
+	path := filepath.Join(dir, WorkspacesDir, id, workspaceFile)
+	data, err := readAtMost(path, maxWorkspaceFile)
+	if err == nil {
+		err = json.Unmarshal(data, &w)
+		if err == nil && (w.ID != id || w.Checkpoint == "" || w.Dir == "" || w.Layer == "") {
+			err = errors.New("something is missing in it")
+		}
+		if err == nil {
+			_, err = cas.ParseHash(w.Record)
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: %w", err, cas.ErrCorrupt)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("instant workspace %s: %w", id, err)
+		if errors.Is(err, cas.ErrCorrupt) {
+			err = WithHint(err, "nobody can tell which checkpoint it needs: put %s right, or if what is in it is not wanted any more, remove it", quoted(path))
+		}
+	}
+	return w, err
+}
+
+// workspaceFolder is the folder of an instant workspace in the store.
+func (s *Store) workspaceFolder(id string) string { return filepath.Join(s.dir, WorkspacesDir, id) }
+
+// AddWorkspace registers an instant workspace of a checkpoint. From then on no byte of the
+// checkpoint goes, until [Store.DropWorkspace]: not even when the checkpoint is deleted.
+// The ID, and where it is mounted and has its layer, come from w.
+func (s *Store) AddWorkspace(ctx context.Context, ref string, w InstantWorkspace) (InstantWorkspace, error) {
+	if s.dir == "" {
+		return w, fmt.Errorf("instant workspace: the store lives in memory: %w", ErrUnsupported)
+	}
+	cp, err := s.Resolve(ctx, ref)
+	if err != nil {
+		return w, err
+	}
+	// While the session lives, a collection takes nothing of what is there now; afterwards
+	// it finds the registration.
+	session, err := s.holder.Begin(ctx, BeginRequest{Thread: cp.Thread, PID: os.Getpid(), Beside: true, Base: Base{Checkpoint: cp.ID, Record: cp.Record}})
+	if err != nil {
+		return w, err
+	}
+	defer session.Close()
+	again, err := s.Resolve(ctx, cp.ID)
+	if err == nil && (again.ID != cp.ID || again.Record != cp.Record) {
+		err = fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), index.ErrCheckpointNotFound)
+	}
+	if err != nil {
+		return w, err
+	}
+	rec, err := s.Record(ctx, cp)
+	if err != nil {
+		return w, err
+	}
+	w.Checkpoint, w.Record, w.XAttrs = cp.ID, cp.Record, rec.Totals.XAttrs > 0 || !rec.Root.XAttrs.IsZero()
+	if w.Thread == "" {
+		w.Thread = cp.Thread
+	}
+	w.Created = s.now().UTC()
+	return w, s.PutWorkspace(w)
+}
+
+// PutWorkspace writes a registration, durably.
+func (s *Store) PutWorkspace(w InstantWorkspace) error {
+	folder := s.workspaceFolder(w.ID)
+	made := false
+	for _, dir := range []string{filepath.Dir(folder), folder} {
+		err := s.fsys.Mkdir(dir, 0o700)
+		if errors.Is(err, iofs.ErrExist) {
+			continue
+		}
+		if err == nil {
+			err = disk.Own(dir, s.dir)
+		}
+		if err != nil {
+			return fmt.Errorf("register an instant workspace: %w", err)
+		}
+		made = true
+	}
+	data, err := json.MarshalIndent(w, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(folder, workspaceFile)
+	if err = writeFile(s.fsys, s.dir, path, append(data, '\n')); err == nil {
+		err = disk.Own(path, s.dir)
+	}
+	if err == nil && made { // the names above it, after all that is in them
+		err = errors.Join(s.fsys.SyncDir(filepath.Dir(folder)), s.fsys.SyncDir(s.dir))
+	}
+	if err != nil {
+		err = fmt.Errorf("register an instant workspace: %w", err)
+		if made {
+			err = errors.Join(err, s.DropWorkspace(w.ID))
+		}
+	}
+	return err
+}
+
+// DropWorkspace takes a registration away. What lies in its layer must be gone.
+func (s *Store) DropWorkspace(id string) error {
+	folder := s.workspaceFolder(id)
+	for _, path := range []string{filepath.Join(folder, savedFile), filepath.Join(folder, layerDir), filepath.Join(folder, workspaceFile), folder} {
+		if err := s.fsys.Remove(path); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+			return fmt.Errorf("take away the registration of an instant workspace: %w", err)
+		}
+	}
+	if err := s.fsys.SyncDir(filepath.Dir(folder)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// NewWorkspace looks whether a directory can become an instant workspace: it must be
+// missing or empty, as for a restore. It returns its real path.
+func (s *Store) NewWorkspace(dir string) (real string, missing bool, err error) {
+	abs, err := s.outside(dir)
+	if err != nil {
+		return "", false, err
+	}
+	real = realPath(abs)
+	if w, _, err := s.WorkspaceAt(real); err == nil {
+		err := fmt.Errorf("%s is an instant workspace of checkpoint %s already: %w", quoted(dir), quoted(w.Checkpoint), ErrWorkspaceState)
+		return "", false, WithHint(err, "snapfs workspace show %s tells its state; snapfs workspace remove %s gives it up", quoted(dir), quoted(dir))
+	} else if !errors.Is(err, ErrNoWorkspace) {
+		return "", false, err
+	}
+	why, err := hazard(s.dir, real)
+	if err != nil {
+		return "", false, err
+	}
+	if why != "" {
+		return "", false, fmt.Errorf("workspace %s %s: %w", quoted(dir), why, ErrRefused)
+	}
+	if missing, err = restore.CheckEmpty(real); err != nil {
+		return "", false, fmt.Errorf("workspace: %w", err)
+	}
+	if _, err := os.Lstat(filepath.Dir(real)); err != nil {
+		return "", false, fmt.Errorf("workspace: %w", err)
+	}
+	return real, missing, nil
+}
+
+// LockWorkspace keeps others from creating, removing or repairing an instant workspace
+// until release is called. It fails with [ErrBusy].
+func (s *Store) LockWorkspace(id string) (release func(), err error) {
+	dir, err := os.Open(s.workspaceFolder(id))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil, fmt.Errorf("instant workspace %s: %w", id, ErrNoWorkspace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = dir.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("another process is at work on the instant workspace: %w", ErrBusy)
+		}
+		return nil, err
+	}
+	return func() { _ = dir.Close() }, nil
+}
+
+// OwnLayer is where the layer of an instant workspace lies unless somebody wants it
+// elsewhere.
+func (s *Store) OwnLayer(id string) string { return filepath.Join(s.workspaceFolder(id), layerDir) }
+
+// WorkspaceAt finds the instant workspace of a directory, which is a real path, in this
+// mount namespace. It fails with [ErrNoWorkspace]. mounted tells whether it is.
+func (s *Store) WorkspaceAt(dir string) (w InstantWorkspace, mounted bool, err error) {
+	all, err := s.Workspaces()
+	if err != nil {
+		return w, false, err
+	}
+	table, err := MountTable()
+	if err != nil {
+		return w, false, err
+	}
+	top := topMount(table, dir)
+	for _, w := range all {
+		if top != nil && w.Source() == top.Source {
+			return w, true, nil
+		}
+	}
+	for _, w := range all {
+		if w.Mountpoint() == dir && !s.Elsewhere(w) {
+			return w, false, nil
+		}
+	}
+	return w, false, fmt.Errorf("%s: %w", quoted(dir), ErrNoWorkspace)
+}
+
+// topMount returns the instant workspace that is mounted at a directory, or nil.
+func topMount(table []MountEntry, dir string) (top *MountEntry) {
+	for i, e := range table {
+		if e.Mountpoint == dir {
+			top = &table[i]
+		}
+	}
+	if top != nil && top.Type == OverlayType && top.Root == "/" && strings.HasPrefix(top.Source, overlaySource) {
+		return top
+	}
+	return nil
+}
+
+// Elsewhere reports whether an instant workspace lives in another mount namespace: there
+// its directory is another one than the one of that name here. A namespace of which the
+// server is gone is over.
+func (s *Store) Elsewhere(w InstantWorkspace) bool {
+	here, err := MountNamespace()
+	return err == nil && w.Namespace != here && w.Boot == disk.BootID() && s.served(w.Namespace)
+}
+
+// ServerLock is the file that the server of lower layers holds locked as long as it lives,
+// for a mount namespace of a store.
+func ServerLock(dir string, namespace uint64) string {
+	return filepath.Join(dir, WorkspacesDir, fmt.Sprintf("%d.lock", namespace))
+}
+
+// served reports whether a mount namespace has a server of lower layers.
+func (s *Store) served(namespace uint64) bool {
+	f, err := os.OpenFile(ServerLock(s.dir, namespace), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// instant finds out whether a workspace that is to be saved, or restored into, is an
+// instant one; nil: it is not. One that is not mounted is refused: what is seen there is
+// not what it has.
+func (s *Store) instant(real string) (*InstantWorkspace, error) {
+	if s.dir == "" {
+		return nil, nil
+	}
+	w, mounted, err := s.WorkspaceAt(real)
+	if errors.Is(err, ErrNoWorkspace) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !mounted {
+		err := fmt.Errorf("%s is an instant workspace of checkpoint %s that is not mounted: %w", quoted(real), quoted(w.Checkpoint), ErrWorkspaceState)
+		return nil, WithHint(err, "snapfs workspace repair %s mounts it with all that was changed in it; snapfs workspace remove %s gives it up", quoted(real), quoted(real))
+	}
+	return &w, nil
+}
+
+// noteSaved remembers what was saved of an instant workspace. Without it a removal asks
+// for more than it needs to: a failure is logged and the save stays a success.
+func (s *Store) noteSaved(w *InstantWorkspace, cp Checkpoint) {
+	data, err := json.Marshal(savedWorkspace{Base{cp.ID, cp.Record}, cp.Thread})
+	path := filepath.Join(s.workspaceFolder(w.ID), savedFile)
+	if err == nil {
+		err = cacheFile(s.fsys, s.dir, path, data)
+	}
+	if err != nil {
+		s.log.Warn("cannot note what was saved of an instant workspace", "workspace", w.Mountpoint(), "error", err)
+	}
+}
+
+// lastSaved returns what was saved of an instant workspace last; the zero value: nothing
+// is known of that.
+func (s *Store) lastSaved(w InstantWorkspace) (saved savedWorkspace) {
+	data, err := readAtMost(filepath.Join(s.workspaceFolder(w.ID), savedFile), maxWorkspaceFile)
+	if err != nil || json.Unmarshal(data, &saved) != nil {
+		return savedWorkspace{}
+	}
+	return saved
+}
