@@ -114,6 +114,9 @@ type Options struct {
 	// Known is the result of an earlier capture, of which all objects are in the
 	// store; nil: everything is read.
 	Known *Known
+	// Lower is the saved tree below a workspace of overlayfs: what was changed is read, and
+	// not the directory. It fails with [ErrNeedsScan] where that does not suffice, and as if
+	// the file could not be read with [ErrMetacopy]. Nil: all is read.
 	Lower *Lower
 }
 
@@ -156,6 +159,9 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 
 // treeOf is [Tree], or with a plan [Plan].
 func treeOf(ctx context.Context, dir string, w cas.Writer, opt Options, plan *plan) (Result, error) {
+	if opt.Lower != nil {
+		dir = opt.Lower.Upper
+	}
 	root, err := openRoot(dir)
 	if err != nil {
 		return Result{}, fmt.Errorf("open workspace %s: %w", tree.Quote(dir), err)
@@ -165,6 +171,9 @@ func treeOf(ctx context.Context, dir string, w cas.Writer, opt Options, plan *pl
 	c := newWalker(ctx, cancel, w)
 	c.opt, c.known, c.plan = opt, opt.Known, plan
 	c.opt.Files, c.unmatched = opt.Files.WatchedIncludes()
+	if opt.Lower != nil {
+		c.lower = &lowerState{Lower: opt.Lower, shown: map[string]*shownDir{}}
+	}
 	return c.run(root, workers())
 }
 
@@ -247,6 +256,12 @@ func (c *walker) start(fd *dirFD, workers int) (stat tree.Entry, err error) {
 		return stat, ErrUnfinished
 	}
 	fd.dev, fd.fsRoot, fd.fine = root.st.Dev, isMountRoot(fd.fd, &root.st), c.fineTimes(fd.fd)
+	if c.lower != nil {
+		fd.fsRoot = true // it stands for the overlay's
+		if err := c.lower.begin(c, root); err != nil {
+			return stat, err
+		}
+	}
 	c.uid, c.gid = root.st.Uid, root.st.Gid
 	c.fill(&stat, ".", &root.st, tree.Dir)
 	stat.UID, stat.GID = root.st.Uid, root.st.Gid
@@ -277,9 +292,9 @@ func (c *walker) start(fd *dirFD, workers int) (stat tree.Entry, err error) {
 
 // writeLinks stores the groups of paths that were one file.
 func (c *walker) writeLinks() (cas.Blob, error) {
-	groups := c.links.groups()
-	if len(groups) == 0 {
-		return cas.Blob{}, nil
+	groups, err := c.carry(c.links.groups())
+	if err != nil || len(groups) == 0 {
+		return cas.Blob{}, err
 	}
 	data, err := tree.EncodeLinks(groups)
 	if err != nil {
@@ -298,6 +313,7 @@ type walker struct {
 	read      atomic.Int64    // bytes of contents
 	uid, gid  uint32          // the default owner
 	known     *Known
+	lower     *lowerState // nil: all of the workspace is read
 	tasks     *tasks.Stack[task]
 	links     linkTable
 	root      tree.Root     // when all is done

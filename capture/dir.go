@@ -22,6 +22,7 @@ type directory struct {
 	path     string     // "" is the root, else it ends in a slash
 	parent   *directory // nil: the root
 	entry    *child     // in the parent; nil: the root
+	saved    *savedDir  // what shows below it of a saved tree; nil: nothing
 	st       unix.Stat_t
 	since    time.Time // all of it was looked at after that
 	scope    policy.Scope
@@ -48,6 +49,7 @@ type child struct {
 	unit  *unit        // that a file is part of; nil: it stands for itself
 	kind  uint8        // DT_...
 	keep  bool         // a directory that stays even when nothing below it does
+	saved bool         // only the saved tree has it: entry is complete but for ok
 	ok    bool         // entry is complete
 }
 
@@ -84,13 +86,14 @@ func (w *worker) enter(d *directory, scope policy.Scope) {
 	var dirs, files []task
 	first := task{dir: d}
 	for i := 0; i < len(d.children); {
-		if d.children[i].kind == unix.DT_DIR {
+		dir := func(c *child) bool { return c.kind == unix.DT_DIR && !c.saved }
+		if dir(&d.children[i]) {
 			dirs = append(dirs, task{d, d.children[i : i+1]})
 			i++
 			continue
 		}
 		from := i
-		for i < len(d.children) && i < from+stretch && d.children[i].kind != unix.DT_DIR {
+		for i < len(d.children) && i < from+stretch && !dir(&d.children[i]) {
 			i++
 		}
 		if t := (task{d, d.children[from:i]}); first.children == nil {
@@ -113,10 +116,13 @@ func (w *worker) enter(d *directory, scope policy.Scope) {
 
 // child looks at one entry.
 func (w *worker) child(d *directory, e *child) {
-	switch e.kind {
-	case unix.DT_DIR:
+	switch {
+	case e.saved:
+		w.takeSaved(d, e)
+		w.settle(d)
+	case e.kind == unix.DT_DIR:
 		w.subdir(d, e)
-	case unix.DT_REG:
+	case e.kind == unix.DT_REG:
 		w.file(d, e)
 	default:
 		w.symlink(d, e)
@@ -195,12 +201,20 @@ func (w *worker) list(d *directory) error {
 	if err != nil {
 		return err
 	}
-	if err := w.narrow(d, names); err != nil {
+	names, saved, err := w.withSaved(d, names)
+	if err != nil {
+		return err
+	}
+	if err := w.narrow(d, names, saved); err != nil {
 		return err
 	}
 	cache, cached := w.opt.Settings.ExcludeCaches && d.fd.isCache(names), false
 	d.children = make([]child, 0, len(names))
 	for _, n := range names {
+		if n.saved {
+			d.children = append(d.children, child{entry: saved[n.name], kind: n.kind, keep: true, saved: true})
+			continue
+		}
 		path := func() string { return d.path + n.name } // few are asked for
 		if n.name == Marker {
 			w.problem(strings.TrimSuffix(d.path, "/"), ErrUnfinished)
@@ -254,7 +268,33 @@ func (w *worker) list(d *directory) error {
 		w.omit(&w.excluded, cmp.Or(strings.TrimSuffix(d.path, "/"), "."), "a cache directory: all but its "+CacheTag)
 	}
 	findUnits(d.children)
+	if w.lower != nil {
+		w.splitUnits(d)
+	}
 	return nil
+}
+
+// splitUnits takes saved files out of the units that they are in: nobody has them open for
+// writing. Which files a database has in both layers, only the workspace shows.
+func (w *worker) splitUnits(d *directory) {
+	for i := range d.children {
+		u := d.children[i].unit
+		if u == nil {
+			continue
+		}
+		saved, own := false, false
+		for _, c := range []*child{u.db, u.wal, u.journal, u.shm} {
+			if c != nil {
+				saved, own = saved || c.saved, own || !c.saved
+			}
+		}
+		if saved && own {
+			w.needsScan("the files of a database lie in both layers: %s", tree.Quote(d.pathOf(u.db)))
+		}
+		if saved {
+			d.children[i].unit = nil
+		}
+	}
 }
 
 // lostFound is what a file system has in its root for itself.
@@ -368,6 +408,14 @@ func (w *worker) openSubdir(d *directory, e *child, path string) (sub *directory
 	}
 	w.fill(&e.entry, d.path, &st, tree.Dir)
 	sub = &directory{fd: fd, path: path + "/", parent: d, entry: e, st: st, since: since}
+	if w.lower != nil {
+		if sub.saved, err = w.overlaid(fd, d, e.entry.Name); err != nil {
+			if errors.Is(err, ErrNeedsScan) {
+				w.cancel(err)
+			}
+			return nil, err
+		}
+	}
 	known, ok := w.recall(fd, &st, e.entry.Name)
 	if ok = ok && known.same(&st); ok {
 		sub.secrets, ok = known.secrets()

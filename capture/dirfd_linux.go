@@ -16,6 +16,8 @@ type dirFD struct {
 	fsRoot bool   // it is the root of its file system
 	volume uint32 // checksum of where its file system's root is: see [placeOf]
 	fine   bool   // each change of a file in it shows in its times: see [fineTimes]
+	// whiteouts: empty files of overlayfs in it may be whiteouts.
+	whiteouts bool
 }
 
 func (d *dirFD) close() { _ = unix.Close(d.fd) }
@@ -59,8 +61,9 @@ func (d *dirFD) readlink(name string) (string, error) {
 
 // dirName is one name of a directory with its kind (DT_...).
 type dirName struct {
-	name string
-	kind uint8
+	name  string
+	kind  uint8
+	saved bool // only the saved tree has it
 }
 
 // readNames lists a directory in byte order. The standard library's listing would

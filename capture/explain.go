@@ -115,7 +115,7 @@ func (x *explainer) enter(name string, isDir bool) (more bool, err error) {
 	}
 	d := x.at
 	if d.fd != nil {
-		if err := x.narrow(d, d.fd.some(x.ignored...)); err != nil {
+		if err := x.narrow(d, d.fd.some(x.ignored...), nil); err != nil {
 			return false, fmt.Errorf("%s: %w", tree.Quote(d.pathOrDot()), err)
 		}
 	}

@@ -73,14 +73,21 @@ func findName(names []dirName, name string) (dirName, bool) {
 // narrow brings the ignore files of a directory into force there. One that cannot be
 // read is an error, and nothing of the directory gets into the tree: it may say that
 // something is a secret.
-func (w *worker) narrow(d *directory, names []dirName) error {
+func (w *worker) narrow(d *directory, names []dirName, saved map[string]tree.Entry) error {
 	for _, name := range w.ignored {
 		entry, found := findName(names, name)
 		if !found {
 			continue
 		}
 		path := d.path + name
-		content, is, err := d.fd.readIgnore(entry)
+		var content []byte
+		var is bool
+		var err error
+		if entry.saved {
+			content, is, err = w.savedIgnore(saved[name])
+		} else {
+			content, is, err = d.fd.readIgnore(entry)
+		}
 		if err != nil {
 			return fmt.Errorf("ignore file %s: %w", name, vanished(err))
 		}
@@ -94,7 +101,9 @@ func (w *worker) narrow(d *directory, names []dirName) error {
 			w.cancel(err)
 			return err
 		}
-		d.scope, d.narrowed = scope, true
+		if d.scope, d.narrowed = scope, true; entry.saved {
+			continue // see carry
+		}
 		w.mu.Lock()
 		w.ignoreFiles = append(w.ignoreFiles, policy.IgnoreFile{Path: path, Hash: cas.Data.Sum(w.withoutDeclared(content))})
 		w.mu.Unlock()

@@ -132,6 +132,9 @@ func (w *worker) readOnce(f *foundFile, again bool, read func(fd int, size int64
 		return false, err
 	}
 	defer unix.Close(fd)
+	if err := w.checkMetacopy(fd); err != nil {
+		return false, err
+	}
 	if w.pause(f.dir, &f.st) || again {
 		if err := unix.Fstat(fd, &f.st); err != nil {
 			return false, err

@@ -44,6 +44,9 @@ type allowRule struct {
 	kind  string
 }
 
+// Empty reports whether there are no rules.
+func (a *Allowed) Empty() bool { return a == nil || len(a.rules) == 0 }
+
 // CompileAllowed checks and compiles rules. The error names every rule that it refuses.
 func CompileAllowed(rules []AllowRule) (*Allowed, error) {
 	a := &Allowed{}

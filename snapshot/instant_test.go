@@ -177,7 +177,7 @@ func TestLower(t *testing.T) {
 	l, why, err := s.lower(t.Context(), &w, saved)
 	require.NoError(t, err)
 	require.Empty(t, why)
-	require.Equal(t, &capture.Lower{Upper: w.Upper(), Trees: s.trees, Root: rec.Root.Tree, UID: rec.Root.UID, GID: rec.Root.GID, Links: [][]string{{"a", "b"}}}, l)
+	require.Equal(t, &capture.Lower{Upper: w.Upper(), Trees: s.trees, Blobs: s.blobs, Root: rec.Root.Tree, UID: rec.Root.UID, GID: rec.Root.GID, Links: [][]string{{"a", "b"}}}, l)
 
 	other := saved
 	other.Settings.GitIgnore = true

@@ -57,8 +57,8 @@ func (s *Store) lower(ctx context.Context, w *InstantWorkspace, rules policy.Rec
 		return nil, "files of checkpoint " + quoted(w.Checkpoint) + " are torn", nil
 	}
 	l = &capture.Lower{
-		Upper: w.Upper(), Trees: s.trees, Root: rec.Root.Tree, UID: rec.Root.UID, GID: rec.Root.GID,
-		Ignore: len(saved.Ignore) > 0,
+		Upper: w.Upper(), Trees: s.trees, Blobs: s.blobs, Root: rec.Root.Tree, UID: rec.Root.UID, GID: rec.Root.GID,
+		Ignore: saved.Ignore,
 	}
 	if l.Links, err = s.linkGroups(ctx, rec); err != nil {
 		return nil, "", fmt.Errorf("checkpoint %s (%s): %w", quoted(w.Checkpoint), hash, err)
