@@ -161,6 +161,9 @@ func (w *worker) finish(d *directory) error {
 		}
 		slices.SortFunc(d.children, func(a, b child) int { return strings.Compare(a.entry.Name, b.entry.Name) })
 	}
+	if err := w.belowSaved(d); err != nil {
+		return err
+	}
 	for i := range d.children {
 		e := &d.children[i]
 		if !e.ok {

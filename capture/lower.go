@@ -116,7 +116,57 @@ func (l *lowerState) begin(c *walker, root *directory) error {
 		return err
 	}
 	root.saved = saved
+	l.foresee(c, root.fd)
 	return nil
+}
+
+// mostForeseen bounds the directories that are looked for ahead.
+const mostForeseen = 4096
+
+// foresee asks for the places of the saved directories that will be listed, those of one
+// level at once: the store may be at the other end of a connection. It is no matter if that
+// fails, or if something moves meanwhile.
+func (l *lowerState) foresee(c *walker, root *dirFD) {
+	type both struct {
+		path string
+		hash cas.Hash
+	}
+	w := &worker{walker: c}
+	seen := 0
+	for level := []both{{"", l.Root}}; len(level) > 0 && seen < mostForeseen; {
+		seen += len(level)
+		hashes := make([]cas.Hash, len(level))
+		for i, b := range level {
+			hashes[i] = b.hash
+		}
+		l.Trees.Expect(c.ctx, hashes)
+		var next []both
+		for _, b := range level {
+			dir, err := l.Trees.Open(c.ctx, b.hash)
+			if err != nil {
+				return
+			}
+			dir.ExpectLeaves(c.ctx)
+			fd, err := root.openDir(b.path + ".")
+			if err != nil {
+				continue
+			}
+			names, err := w.readNames(fd)
+			fd.close()
+			if err != nil {
+				continue
+			}
+			for _, n := range names {
+				if n.kind != unix.DT_DIR {
+					continue
+				}
+				if e, err := dir.Lookup(c.ctx, n.name); err == nil && e.Kind == tree.Dir {
+					next = append(next, both{b.path + n.name + "/", e.Hash})
+				}
+			}
+		}
+		level = next
+	}
 }
 
 // overlaid returns the directory of the saved tree that shows in one of the upper
@@ -260,19 +310,26 @@ func (w *worker) withSaved(d *directory, names []dirName) ([]dirName, map[string
 	entries := map[string]tree.Entry{}
 	own := kept
 	kept = make([]dirName, 0, len(own)+dir.Len())
-	for e, err := range dir.Entries(w.ctx, 0) {
+	var soon []cas.Hash // directories that will be listed
+	for leaf, err := range dir.Leaves(w.ctx) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if hidden[e.Name] {
-			continue
+		for _, e := range leaf.Entries {
+			if hidden[e.Name] {
+				if e.Kind == tree.Dir {
+					soon = append(soon, e.Hash)
+				}
+				continue
+			}
+			for len(own) > 0 && own[0].name < e.Name {
+				kept, own = append(kept, own[0]), own[1:]
+			}
+			kept = append(kept, dirName{name: e.Name, kind: kindNumbers[e.Kind], saved: true})
+			entries[e.Name] = e
 		}
-		for len(own) > 0 && own[0].name < e.Name {
-			kept, own = append(kept, own[0]), own[1:]
-		}
-		kept = append(kept, dirName{name: e.Name, kind: kindNumbers[e.Kind], saved: true})
-		entries[e.Name] = e
 	}
+	w.lower.Trees.Expect(w.ctx, soon)
 	return append(kept, own...), entries, nil
 }
 
@@ -316,18 +373,92 @@ func (w *worker) takeSaved(d *directory, e *child) {
 			return
 		}
 	}
-	files, bytes := int64(1), int64(e.entry.Size)
-	if e.entry.Kind == tree.Dir {
-		dir, err := w.lower.Trees.Open(w.ctx, e.entry.Hash)
-		if err != nil {
-			w.cancel(err)
-			return
-		}
-		e.below = dir.Root().Totals
-		files, bytes = int64(e.below.Files), int64(e.below.Bytes)
+	if e.entry.Kind != tree.Dir {
+		w.meter.Add(1, int64(e.entry.Size))
 	}
-	w.meter.Add(files, bytes)
 	e.ok = true
+}
+
+// belowSaved finds out what lies below the directories that only the saved tree has. An
+// object of a directory has the sum of that for all directories in it. So where the new
+// directory is cut into objects as the saved one is, it is enough to know what lies below
+// those that changed, and the others share the rest in whatever way. Else each is looked at.
+func (w *worker) belowSaved(d *directory) error {
+	if d.saved == nil {
+		return nil
+	}
+	saved, err := w.lower.Trees.Open(w.ctx, d.saved.hash)
+	if err != nil {
+		return err
+	}
+	below := func(e tree.Entry) (tree.Totals, error) {
+		dir, err := w.lower.Trees.Open(w.ctx, e.Hash)
+		if err != nil {
+			return tree.Totals{}, err
+		}
+		return dir.Root().Totals, nil
+	}
+	children := map[string]*child{}
+	for i := range d.children {
+		if e := &d.children[i]; e.ok {
+			children[e.entry.Name] = e
+		}
+	}
+	same := len(children) == saved.Len()
+	w.lower.mu.Lock()
+	hidden := w.lower.shown[d.saved.path].hidden
+	w.lower.mu.Unlock()
+	for name := range hidden {
+		if !same {
+			break
+		}
+		_, err := saved.Lookup(w.ctx, name)
+		if errors.Is(err, tree.ErrNotFound) || children[name] == nil {
+			same = false
+		} else if err != nil {
+			return err
+		}
+	}
+	if !saved.AsCut(len(children), same) {
+		for _, e := range children {
+			if e.saved && e.kind == unix.DT_DIR {
+				if e.below, err = below(e.entry); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for leaf, err := range saved.Leaves(w.ctx) {
+		if err != nil {
+			return err
+		}
+		var first *child
+		rest := leaf.Below
+		for _, entry := range leaf.Entries {
+			if entry.Kind != tree.Dir {
+				continue
+			}
+			if e := children[entry.Name]; e != nil && e.saved {
+				if first == nil {
+					first = e
+				}
+				continue
+			}
+			known, err := below(entry)
+			if err == nil {
+				err = rest.Sub(known)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if first != nil {
+			first.below = rest
+			w.meter.Add(int64(rest.Files), int64(rest.Bytes))
+		}
+	}
+	return nil
 }
 
 // movable goes through what has another path than it was saved at: the rules, which go by
@@ -419,4 +550,3 @@ func (c *walker) carry(groups [][]string) ([][]string, error) {
 	}
 	return groups, nil
 }
-

@@ -138,6 +138,7 @@ func (l *Lowers) Close() error {
 		if !errors.Is(err, unix.EINVAL) { // it is no mount any more
 			errs = append(errs, err)
 		}
+		_ = os.Remove(m.mountpoint)
 	}
 	return errors.Join(append(errs, l.kept.Close())...)
 }
@@ -209,9 +210,27 @@ func (m *lowerMount) lower(id LowerID) Lower {
 	return Lower{Mountpoint: m.mountpoint, Name: id.Record.String(), Device: m.device}
 }
 
-// LowerMountpoint is where the lower layers of a store are mounted in a mount namespace.
+// runDir is where lower layers are mounted: outside of the store, so that nobody who walks
+// through that (du, rm -r, a backup) comes into them.
+const runDir = "/run/snapfs"
+
+// LowerMountpoint is where the lower layers of a store are mounted in a mount namespace:
+// below /run, or in the store where that cannot be.
 func LowerMountpoint(dir string, namespace uint64) string {
-	return filepath.Join(dir, snapshot.WorkspacesDir, fmt.Sprintf("lower-%d", namespace))
+	var st, run unix.Stat_t
+	err := unix.Stat(dir, &st)
+	if err == nil {
+		if err = os.Mkdir(runDir, 0o700); errors.Is(err, os.ErrExist) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = unix.Lstat(runDir, &run)
+	}
+	if err != nil || run.Mode&unix.S_IFMT != unix.S_IFDIR || run.Uid != uint32(os.Geteuid()) || run.Mode&0o022 != 0 || unix.Access(runDir, unix.W_OK) != nil {
+		return filepath.Join(dir, snapshot.WorkspacesDir, fmt.Sprintf("lower-%d", namespace))
+	}
+	return filepath.Join(runDir, fmt.Sprintf("%x-%x-%d", st.Dev, st.Ino, namespace))
 }
 
 // lowerRoot is the root of a mount of lower layers. What it shows below a name never

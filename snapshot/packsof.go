@@ -2,11 +2,14 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
+	"hash/maphash"
+	iofs "io/fs"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,181 +19,287 @@ import (
 	"github.com/snapfs/snapfs/tree"
 )
 
-// PacksOf returns the packs in which all lies that the files of a checkpoint need: the
-// record, whose hash it gets, directories, contents, attributes and hard links. Each object
-// was found in one of them; one that is nowhere is [cas.ErrNotFound].
+// packTries is how often packs are looked for when a collection rewrites them meanwhile.
+const packTries = 5
+
+// PacksOf returns the packs that together hold all that the files of a checkpoint
+// need, of whose record hash is the name: the record, hard links, extended attributes,
+// directories and contents. Each object was found in one of them. It fails with
+// [cas.ErrNotFound], which names the object, when one is missing, and with
+// [ErrUnsupported] for a store that has no packs. A collection may rewrite the packs at
+// any time after.
 func (s *Store) PacksOf(ctx context.Context, rec index.Record, record cas.Hash) ([]cas.PackID, error) {
-	f := &packFinder{s: s, packs: map[cas.PackID]bool{}, at: map[cas.Key]cas.PackID{}, seen: map[cas.Key]struct{}{}}
-	first := []toFind{{key: cas.Key{NS: cas.Records, Hash: record}, leaf: true}}
+	blobs, ok := s.blobs.(*local.Store)
+	if !ok || s.dir == "" {
+		return nil, fmt.Errorf("packs of a checkpoint: a store in memory has none: %w", ErrUnsupported)
+	}
+	for try := 1; ; try++ {
+		f := &packFinder{s: s, blobs: blobs, seed: maphash.MakeSeed(), seen: map[cas.PackID]bool{}}
+		packs, err := f.find(ctx, rec, record)
+		if !errors.Is(err, iofs.ErrNotExist) && !errors.Is(err, errElsewhere) {
+			return packs, err
+		}
+		if try == packTries {
+			return nil, fmt.Errorf("%w: %w", err, cas.ErrNotFound)
+		}
+		ctx = local.Fresh(ctx)
+	}
+}
+
+// errElsewhere: an object does not lie where its place was said to be.
+var errElsewhere = errors.New("the object is not in the pack that the index names")
+
+// A packFinder knows what lies in the packs whose footers it has read.
+type packFinder struct {
+	s     *Store
+	blobs *local.Store
+	seed  maphash.Seed
+	seen  map[cas.PackID]bool // packs whose footers were read
+
+	objects []cas.Located
+	slots   []uint64 // by the hash of the key: 32 bits of that, and the place in objects plus one; 0: free
+	reached []atomic.Uint32
+}
+
+// How an object was reached: the bits in packFinder.reached. A name may be taken for
+// that of a list in one place, and for that of content in another.
+const (
+	asContent = 1 << iota
+	asList
+)
+
+// A packStep is an object to be reached.
+type packStep struct {
+	key  cas.Key
+	size int64 // of the blob that it is, or whose chunk list it is, in bytes; 0: in the trees namespace
+}
+
+// leadsOn reports whether the object names others.
+func (p packStep) leadsOn() bool { return p.size == 0 || p.size > cas.ChunkedSize }
+
+func (f *packFinder) find(ctx context.Context, rec index.Record, record cas.Hash) ([]cas.PackID, error) {
+	todo := []packStep{{key: cas.Key{NS: cas.Records, Hash: record}, size: 1}, {key: cas.Key{NS: cas.Trees, Hash: rec.Root.Tree}}}
+	if !rec.Root.XAttrs.IsZero() {
+		todo = append(todo, packStep{key: cas.Key{NS: cas.Trees, Hash: rec.Root.XAttrs}})
+	}
 	if !rec.Links.IsZero() {
-		blob := cas.Blob{Hash: rec.Links.Hash, Size: int64(rec.Links.Size)}
-		keys, err := f.blob(ctx, cas.Trees, blob)
+		todo = append(todo, packStep{key: cas.Key{NS: cas.Trees, Hash: rec.Links.Hash}, size: int64(rec.Links.Size)})
+	}
+	for len(todo) > 0 {
+		next, unknown, err := f.level(ctx, todo)
+		if err == nil {
+			err = f.locate(ctx, unknown)
+		}
 		if err != nil {
 			return nil, err
 		}
-		first = append(first, keys...)
+		todo = append(next, unknown...)
 	}
-	for _, hash := range []cas.Hash{rec.Root.Tree, rec.Root.XAttrs} {
-		if !hash.IsZero() {
-			first = append(first, toFind{key: cas.Key{NS: cas.Trees, Hash: hash}})
+	var packs []cas.PackID
+	for i := range f.objects {
+		if id := f.objects[i].Location.Pack; f.reached[i].Load() != 0 && (len(packs) == 0 || packs[len(packs)-1] != id) {
+			packs = append(packs, id) // the objects of a pack are in a row
 		}
 	}
-	if err := f.all(ctx, first); err != nil {
-		return nil, err
-	}
-	return slices.SortedFunc(maps.Keys(f.packs), func(a, b cas.PackID) int { return slices.Compare(a[:], b[:]) }), nil
+	return packs, nil
 }
 
-// toFind is an object. A leaf names no others.
-type toFind struct {
-	key  cas.Key
-	leaf bool
-}
-
-// A packFinder goes through trees, one level after the other, and finds out in which packs
-// their objects lie. It asks the index for what no footer read so far has, and then reads
-// the footer of that pack.
-type packFinder struct {
-	s     *Store
-	packs map[cas.PackID]bool
-	at    map[cas.Key]cas.PackID // of all objects in packs whose footers were read
-	seen  map[cas.Key]struct{}
-}
-
-// all follows objects and what they name.
-func (f *packFinder) all(ctx context.Context, level []toFind) error {
-	for len(level) > 0 {
-		fresh := level[:0]
-		for _, o := range level {
-			if _, ok := f.seen[o.key]; !ok {
-				f.seen[o.key] = struct{}{}
-				fresh = append(fresh, o)
-			}
-		}
-		if err := f.locate(ctx, fresh); err != nil {
-			return err
-		}
-		next, err := f.below(ctx, fresh)
-		if err != nil {
-			return err
-		}
-		level = next
-	}
-	return nil
-}
-
-// locate finds the packs of some objects.
-func (f *packFinder) locate(ctx context.Context, objs []toFind) error {
-	ask := make([]cas.Key, 0, len(objs))
-	for _, o := range objs {
-		if pack, ok := f.at[o.key]; ok {
-			f.packs[pack] = true
-		} else {
-			ask = append(ask, o.key)
-		}
-	}
-	const few = 64 // the first answers tell which footers have the others
-	for len(ask) > 0 {
-		some := ask[:min(few, len(ask))]
-		locs, err := f.s.holder.Locate(local.Fresh(ctx), some)
-		if err != nil {
-			return err
-		}
-		for i, at := range locs {
-			if at.IsZero() {
-				return fmt.Errorf("%s: %w", some[i], cas.ErrNotFound)
-			}
-			if err := f.learn(at.Pack); err != nil {
-				return err
-			}
-			if _, ok := f.at[some[i]]; !ok {
-				return fmt.Errorf("%s: pack %s does not have it: %w", some[i], at.Pack, cas.ErrNotFound)
-			}
-		}
-		rest := ask[:0]
-		for _, key := range ask {
-			if pack, ok := f.at[key]; ok {
-				f.packs[pack] = true
-			} else {
-				rest = append(rest, key)
-			}
-		}
-		ask = rest
-	}
-	return nil
-}
-
-// blob returns the objects of a blob: itself, or its list and its chunks.
-func (f *packFinder) blob(ctx context.Context, ns cas.Namespace, b cas.Blob) ([]toFind, error) {
-	objs := []toFind{{cas.Key{NS: ns, Hash: b.Hash}, true}}
-	if !b.Chunked() {
-		return objs, nil
-	}
-	chunks, err := cas.Chunks(ctx, f.s.blobs, ns, b)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range chunks {
-		if !c.Zeros() {
-			objs = append(objs, toFind{cas.Key{NS: ns, Hash: c.Hash}, true})
-		}
-	}
-	return objs, nil
-}
-
-// learn reads a pack's footer.
-func (f *packFinder) learn(id cas.PackID) error {
-	if _, known := f.packs[id]; known {
-		return nil
-	}
-	f.packs[id] = true
-	objects, err := local.Footer(f.s.dir, id)
-	for _, o := range objects {
-		f.at[o.Key] = id
-	}
-	return err
-}
-
-// below reads what the directories among some objects name.
-func (f *packFinder) below(ctx context.Context, objs []toFind) ([]toFind, error) {
+// level reaches objects, on all processors. It returns those that they name, as far as
+// they lead on, and those of which no footer that was read knows.
+func (f *packFinder) level(ctx context.Context, todo []packStep) (next, unknown []packStep, err error) {
+	const stretch = 8
+	var taken atomic.Int64
 	var mu sync.Mutex
-	var all []toFind
-	g, ctx := errgroup.WithContext(ctx)
-	n := runtime.GOMAXPROCS(0)
-	for i := range n {
-		g.Go(func() error {
-			var buf []byte
-			var mine []toFind
-			for _, o := range objs[i*len(objs)/n : (i+1)*len(objs)/n] {
-				if o.leaf {
-					continue
+	var group errgroup.Group
+	for range min(runtime.GOMAXPROCS(0), (len(todo)+stretch-1)/stretch) {
+		group.Go(func() error {
+			w := packWalk{packFinder: f}
+			for {
+				end := int(taken.Add(stretch))
+				begin := end - stretch
+				if begin >= len(todo) {
+					break
 				}
-				var err error
-				if buf, err = f.s.blobs.Read(local.ByChecksum(ctx), o.key, buf[:0]); err != nil {
-					return err
-				}
-				refs, err := tree.Refs(buf)
-				if err != nil {
-					return fmt.Errorf("%s: %w: %w", o.key, err, cas.ErrCorrupt)
-				}
-				for _, ref := range refs {
-					b := cas.Blob{Hash: ref.Key.Hash, Size: int64(ref.Size)}
-					if ref.Key.NS == cas.Trees || !b.Chunked() {
-						mine = append(mine, toFind{ref.Key, ref.Key.NS != cas.Trees})
-						continue
-					}
-					chunks, err := f.blob(ctx, ref.Key.NS, b)
-					if err != nil {
+				for _, step := range todo[begin:min(end, len(todo))] {
+					if err := w.reach(ctx, step); err != nil {
 						return err
 					}
-					mine = append(mine, chunks...)
 				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, mine...)
+			next, unknown = append(next, w.next...), append(unknown, w.unknown...)
 			return nil
 		})
 	}
-	return all, g.Wait()
+	return next, unknown, errors.Join(group.Wait(), ctx.Err())
+}
+
+// A packWalk is one worker's part of a level.
+type packWalk struct {
+	*packFinder
+	next, unknown []packStep
+	refs          []tree.Ref
+	buf           []byte
+}
+
+// reach notes an object as needed, and what it names.
+func (w *packWalk) reach(ctx context.Context, step packStep) error {
+	i, ok := w.first(step)
+	if !ok {
+		return nil
+	}
+	at := &w.objects[i]
+	data, err := w.blobs.ReadAt(at.Key, at.Location, w.buf[:0])
+	if err != nil {
+		return err
+	}
+	w.buf = data
+	if step.size > 0 {
+		chunks, err := cas.DecodeList(data)
+		if err == nil {
+			err = cas.CheckList(chunks, cas.Blob{Hash: step.key.Hash, Size: step.size})
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", step.key, err)
+		}
+		for _, c := range chunks {
+			if !c.Zeros() {
+				w.first(packStep{key: cas.Key{NS: step.key.NS, Hash: c.Hash}, size: 1})
+			}
+		}
+		return ctx.Err()
+	}
+	if w.refs, err = tree.AppendRefs(w.refs[:0], data); err != nil {
+		return fmt.Errorf("%s: %w: %w", step.key, err, cas.ErrCorrupt)
+	}
+	for _, ref := range w.refs {
+		ref := packStep{key: ref.Key, size: int64(ref.Size)}
+		if ref.key.NS == cas.Files && ref.size == 0 {
+			ref.size = 1 // an empty file is an object, too
+		}
+		if ref.leadsOn() {
+			w.next = append(w.next, ref)
+		} else {
+			w.first(ref)
+		}
+	}
+	return ctx.Err()
+}
+
+// first notes an object as needed. It returns its place in objects, and true if what it
+// names was not looked at.
+func (w *packWalk) first(step packStep) (i int, ok bool) {
+	if i = w.index(step.key); i < 0 {
+		w.unknown = append(w.unknown, step)
+		return i, false
+	}
+	how := uint32(asContent)
+	if step.leadsOn() {
+		how = asList
+	}
+	if w.reached[i].Load()&how != 0 {
+		return i, false
+	}
+	return i, w.reached[i].Or(how)&how == 0 && step.leadsOn()
+}
+
+// index returns where in objects a key is, or -1.
+func (f *packFinder) index(key cas.Key) int {
+	if len(f.slots) == 0 {
+		return -1
+	}
+	h := f.hash(key)
+	for i := h; ; i++ {
+		slot := f.slots[i&uint64(len(f.slots)-1)]
+		if slot == 0 {
+			return -1
+		}
+		if n := int(uint32(slot)) - 1; slot>>32 == h>>32 && f.objects[n].Key == key {
+			return n
+		}
+	}
+}
+
+// hash places a key. Somebody may have made contents whose names are alike.
+func (f *packFinder) hash(key cas.Key) uint64 {
+	return maphash.Bytes(f.seed, key.Hash[:]) + uint64(key.NS)
+}
+
+// locate reads the footers of the packs that hold objects.
+func (f *packFinder) locate(ctx context.Context, steps []packStep) error {
+	if len(steps) == 0 {
+		return nil
+	}
+	keys := make([]cas.Key, len(steps))
+	for i, step := range steps {
+		keys[i] = step.key
+	}
+	locs, err := f.s.holder.Locate(ctx, keys)
+	if err != nil {
+		return err
+	}
+	var packs []cas.PackID
+	for i, at := range locs {
+		if at.IsZero() {
+			return fmt.Errorf("%s: %w", keys[i], cas.ErrNotFound)
+		}
+		if !f.seen[at.Pack] {
+			f.seen[at.Pack] = true
+			packs = append(packs, at.Pack)
+		}
+	}
+	footers := make([][]cas.Located, len(packs))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, id := range packs {
+		group.Go(func() (err error) {
+			footers[i], err = local.Footer(f.s.dir, id)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	f.add(footers)
+	for _, key := range keys {
+		if f.index(key) < 0 {
+			return fmt.Errorf("%s: %w", key, errElsewhere)
+		}
+	}
+	return nil
+}
+
+// add makes known what lies in packs.
+func (f *packFinder) add(footers [][]cas.Located) {
+	n := len(f.objects)
+	more := 0
+	for _, objects := range footers {
+		more += len(objects)
+	}
+	f.objects = slices.Grow(f.objects, more)
+	for _, objects := range footers {
+		f.objects = append(f.objects, objects...)
+	}
+	reached := make([]atomic.Uint32, len(f.objects))
+	for i := range f.reached {
+		reached[i].Store(f.reached[i].Load())
+	}
+	f.reached = reached
+	if 2*len(f.objects) > len(f.slots) {
+		size := 1024
+		for size < 2*len(f.objects) {
+			size *= 2
+		}
+		f.slots = make([]uint64, size)
+		n = 0
+	}
+	for ; n < len(f.objects); n++ {
+		h := f.hash(f.objects[n].Key)
+		i := h
+		for f.slots[i&uint64(len(f.slots)-1)] != 0 {
+			i++
+		}
+		f.slots[i&uint64(len(f.slots)-1)] = h>>32<<32 | uint64(n+1)
+	}
 }

@@ -74,6 +74,67 @@ func (d *Directory) Entries(ctx context.Context, from int) iter.Seq2[Entry, erro
 	}
 }
 
+// Leaves yields the entries in name order, those of one object at a time. After an error it
+// ends.
+func (d *Directory) Leaves(ctx context.Context) iter.Seq2[Leaf, error] {
+	return func(yield func(Leaf, error) bool) {
+		d.ExpectLeaves(ctx)
+		c := newCursor(d)
+		for !c.done() {
+			if c.level() > 0 {
+				if err := c.descend(ctx); err != nil {
+					yield(Leaf{}, err)
+					return
+				}
+				continue
+			}
+			o := c.top().o
+			leaf := Leaf{Entries: make([]Entry, o.count()), Below: o.totals}
+			for i := range leaf.Entries {
+				leaf.Entries[i] = o.entry(i)
+				var one Totals
+				err := one.addEntry(&leaf.Entries[i])
+				if err == nil {
+					err = leaf.Below.Sub(one)
+				}
+				if err != nil {
+					yield(Leaf{}, corrupt("directory", d.hash, err))
+					return
+				}
+			}
+			if !yield(leaf, nil) {
+				return
+			}
+			c.top().i = o.count()
+			c.climb()
+		}
+	}
+}
+
+// ExpectLeaves tells the source that all entries will be read soon.
+func (d *Directory) ExpectLeaves(ctx context.Context) {
+	if d.Whole() {
+		return
+	}
+	segments := make([]cas.Hash, d.top.count())
+	for i := range segments {
+		segments[i] = d.top.item(i).hash
+	}
+	d.r.expect(ctx, segments)
+}
+
+// A Leaf is what one object of a directory has.
+type Leaf struct {
+	Entries []Entry
+	Below   Totals // of what lies below the directories among them, all together
+}
+
+// AsCut reports whether a directory of some entries is cut into objects as this one is,
+// leaf by leaf, if its names are the same, or same is false and they are not.
+func (d *Directory) AsCut(entries int, same bool) bool {
+	return same || d.Whole() && entries <= maxWhole
+}
+
 // A place is an element of an object, with what the objects above say about
 // the object.
 type place struct {

@@ -1,6 +1,10 @@
 package tree
 
-import "github.com/snapfs/snapfs/cas"
+import (
+	"slices"
+
+	"github.com/snapfs/snapfs/cas"
+)
 
 // A Ref is one object or blob that an object of the trees namespace names.
 type Ref struct {
@@ -15,20 +19,23 @@ type Ref struct {
 // the references reaches all that a checkpoint's tree needs, and knowing which
 // were followed already makes the next, similar tree cheap. It fails with
 // [ErrInvalid] when data is no object of the namespace.
-func Refs(data []byte) ([]Ref, error) {
+func Refs(data []byte) ([]Ref, error) { return AppendRefs(nil, data) }
+
+// AppendRefs is [Refs] that appends to refs.
+func AppendRefs(refs []Ref, data []byte) ([]Ref, error) {
 	switch {
 	case hasMagic(data, xattrMagic):
 		_, err := DecodeXAttrs(data)
-		return nil, err
+		return refs, err
 	case hasMagic(data, linkMagic):
 		_, err := DecodeLinks(data)
-		return nil, err
+		return refs, err
 	}
 	o, err := decodeObject(string(data))
 	if err != nil {
-		return nil, err
+		return refs, err
 	}
-	refs := make([]Ref, 0, o.count())
+	refs = slices.Grow(refs, o.count())
 	add := func(ns cas.Namespace, h cas.Hash, size uint64) {
 		refs = append(refs, Ref{Key: cas.Key{NS: ns, Hash: h}, Size: size})
 	}

@@ -32,6 +32,23 @@ func (t *Totals) Add(other Totals) error {
 	return nil
 }
 
+// Sub takes other away from t, of which it is a part. It fails, and leaves t as it was, when
+// it cannot be one; the error wraps [ErrInvalid].
+func (t *Totals) Sub(other Totals) error {
+	rest := *t
+	for _, c := range [...]struct{ from, take *uint64 }{
+		{&rest.Files, &other.Files}, {&rest.Dirs, &other.Dirs}, {&rest.Bytes, &other.Bytes},
+		{&rest.XAttrs, &other.XAttrs}, {&rest.Redacted, &other.Redacted},
+	} {
+		if *c.take > *c.from {
+			return invalid("difference of totals", "a part is larger than the whole")
+		}
+		*c.from -= *c.take
+	}
+	*t = rest
+	return nil
+}
+
 // addEntry counts one entry, without what lies below it.
 func (t *Totals) addEntry(e *Entry) error {
 	var one Totals

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/cas"
@@ -153,12 +154,25 @@ func record(ctx context.Context, store *snapshot.Store, w snapshot.InstantWorksp
 
 // attach has the checkpoint served, and mounts the workspace.
 func attach(ctx context.Context, store *snapshot.Store, w snapshot.InstantWorkspace, rec index.Record, start func() error, undo *undoing) error {
-	conn, err := Connect(ctx, store.Dir(), start)
+	hash, err := cas.ParseHash(w.Record)
 	if err != nil {
 		return err
 	}
+	// While a server is started the packs can be looked for that it needs in any case.
+	var packs []cas.PackID
+	var looking errgroup.Group
+	conn, err := Connect(ctx, store.Dir(), func() error {
+		looking.Go(func() (err error) {
+			packs, err = store.PacksOf(ctx, rec, hash)
+			return err
+		})
+		return start()
+	})
+	if err := errors.Join(err, looking.Wait()); err != nil {
+		return err
+	}
 	defer conn.Close()
-	lower, err := serve(ctx, store, conn, w, rec)
+	lower, err := serve(ctx, store, conn, w, rec, packs)
 	if err != nil {
 		return err
 	}
@@ -172,15 +186,14 @@ func attach(ctx context.Context, store *snapshot.Store, w snapshot.InstantWorksp
 
 // serve has the server of lower layers show the checkpoint of a workspace. A pack that is
 // rewritten meanwhile is looked for again.
-func serve(ctx context.Context, store *snapshot.Store, conn *Conn, w snapshot.InstantWorkspace, rec index.Record) (lower fs.Lower, err error) {
+func serve(ctx context.Context, store *snapshot.Store, conn *Conn, w snapshot.InstantWorkspace, rec index.Record, packs []cas.PackID) (lower fs.Lower, err error) {
 	hash, err := cas.ParseHash(w.Record)
 	if err != nil {
 		return lower, err
 	}
-	lower, err = conn.add(w.ID, hash, nil, w.XAttrs)
+	lower, err = conn.add(w.ID, hash, packs, w.XAttrs)
 	const tries = 5
 	for try := 1; try <= tries && (errors.Is(err, errNeedPacks) || errors.Is(err, iofs.ErrNotExist)); try++ {
-		var packs []cas.PackID
 		if packs, err = store.PacksOf(ctx, rec, hash); err == nil {
 			lower, err = conn.add(w.ID, hash, packs, w.XAttrs)
 		}

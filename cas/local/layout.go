@@ -194,9 +194,19 @@ func Packs(dir string) iter.Seq2[cas.PackID, error] {
 // Footer returns what a pack holds; in a pack without a readable footer it looks
 // for the records. See [ReadFooter].
 func Footer(dir string, id cas.PackID) ([]cas.Located, error) {
-	objects, err := ReadFooter(dir, id)
+	f, err := os.Open(packPath(dir, id))
+	if err != nil {
+		return nil, fmt.Errorf("open pack: %w", err)
+	}
+	defer f.Close()
+	return footer(f, id)
+}
+
+// footer is Footer for an open pack.
+func footer(f *os.File, id cas.PackID) ([]cas.Located, error) {
+	objects, err := readFooter(f, id)
 	if errors.Is(err, cas.ErrCorrupt) {
-		return scanFile(dir, id)
+		return scanFile(f, id)
 	}
 	return objects, err
 }

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 
@@ -71,6 +72,23 @@ func openRead(dir string, id cas.PackID) (*pack, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &pack{File: f, raw: raw}, nil
+}
+
+// readPack implements [opened].
+func (p *pack) readPack(ctx context.Context, at cas.Location, parts ...[]byte) error {
+	size := 0
+	for _, b := range parts {
+		size += len(b)
+	}
+	n, err := p.readAt(ctx, parts, int64(at.Offset))
+	switch {
+	case n == size:
+		return nil
+	case errors.Is(err, os.ErrClosed), errors.Is(err, ErrWouldWait):
+		return err
+	default:
+		return fmt.Errorf("pack %s at %d: %v: %w", at.Pack, at.Offset, err, cas.ErrCorrupt)
+	}
 }
 
 // readAt fills the parts, one after the other, like [os.File.ReadAt]. It calls the function of [OnWait] if the kernel

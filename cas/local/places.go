@@ -50,13 +50,19 @@ type spot struct {
 
 const spotSize = 16
 
-func newSpot(o cas.Located) spot {
-	return spot{prefix: prefixOf(o.Key), offset: o.Location.Offset, stored: 2*o.Location.Stored + uint32(min(o.Location.Encoding, 1))}
+// in returns the place of an object in a pack.
+func (s spot) in(pack cas.PackID) cas.Location {
+	return cas.Location{Pack: pack, Offset: s.offset, Stored: s.stored / 2, Encoding: cas.Encoding(s.stored % 2)}
 }
 
-// location is where the object lies, in a pack.
-func (s spot) location(pack cas.PackID) cas.Location {
-	return cas.Location{Pack: pack, Offset: s.offset, Stored: s.stored / 2, Encoding: cas.Encoding(s.stored % 2)}
+// spotsOf returns the places of a pack's objects, in the order of their prefix.
+func spotsOf(objects []cas.Located) []spot {
+	spots := make([]spot, len(objects))
+	for i, o := range objects {
+		spots[i] = spot{prefix: prefixOf(o.Key), offset: o.Location.Offset, stored: 2*o.Location.Stored + uint32(min(o.Location.Encoding, 1))}
+	}
+	slices.SortFunc(spots, func(a, b spot) int { return cmp.Compare(a.prefix, b.prefix) })
+	return spots
 }
 
 func prefixOf(k cas.Key) uint64 { return binary.BigEndian.Uint64(k.Hash[:]) + uint64(k.NS) }
@@ -75,7 +81,7 @@ func (p *places) find(k cas.Key) (cas.Location, bool) {
 			continue
 		}
 		p.raise(i)
-		return c.spots[j].location(c.pack), true
+		return c.spots[j].in(c.pack), true
 	}
 	return cas.Location{}, false
 }
@@ -136,11 +142,7 @@ func (p *places) learn(f *os.File, pack cas.PackID) {
 	if err != nil {
 		return
 	}
-	c := &contents{pack: pack, spots: make([]spot, len(objects))}
-	for i, o := range objects {
-		c.spots[i] = newSpot(o)
-	}
-	slices.SortFunc(c.spots, func(a, b spot) int { return cmp.Compare(a.prefix, b.prefix) })
+	c := &contents{pack: pack, spots: spotsOf(objects)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.asked, pack)

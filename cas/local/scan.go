@@ -12,12 +12,7 @@ import (
 
 // scanFile finds the records of a pack that has no readable footer. It is an error
 // that there are none where not even the pack's header is one.
-func scanFile(dir string, id cas.PackID) ([]cas.Located, error) {
-	f, err := os.Open(packPath(dir, id))
-	if err != nil {
-		return nil, fmt.Errorf("scan pack: %w", err)
-	}
-	defer f.Close()
+func scanFile(f *os.File, id cas.PackID) ([]cas.Located, error) {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxPack))
 	if err != nil {
 		return nil, fmt.Errorf("scan pack %s: %w", id, err)

@@ -68,7 +68,7 @@ type Store struct {
 	fsys  disk.FS
 	packs *lru.Cache[cas.PackID, *pack]
 	known places
-	records
+	bufs  buffers
 
 	sharding sync.Mutex
 	shards   map[string]bool // directories of packs whose names are durable
@@ -83,11 +83,10 @@ func New(dir string, index Index, opt Options) *Store {
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
-	s := &Store{
-		dir: dir, index: index, opt: opt, fsys: disk.Or(opt.FS), packs: packs, known: places{max: opt.Places}, shards: map[string]bool{},
+	return &Store{
+		dir: dir, index: index, opt: opt, fsys: disk.Or(opt.FS), packs: packs, known: places{max: opt.Places},
+		bufs: newBuffers(), shards: map[string]bool{},
 	}
-	s.records = newRecords(s.opened)
-	return s
 }
 
 // Close closes the packs. Reads after it open them again.
@@ -140,7 +139,7 @@ func (s *Store) isThere(id cas.PackID, looked map[cas.PackID]bool) bool {
 // the same is missing.
 func (s *Store) Read(ctx context.Context, key cas.Key, dst []byte) ([]byte, error) {
 	if at, ok := s.known.find(key); ok {
-		if out, err := s.read(ctx, key, at, dst); err == nil {
+		if out, err := s.bufs.read(ctx, s, key, at, dst); err == nil {
 			return out, nil
 		} else if errors.Is(err, ErrWouldWait) {
 			return nil, err
@@ -208,28 +207,32 @@ func (s *Store) ReadAt(key cas.Key, at cas.Location, dst []byte) ([]byte, error)
 
 // readAt is ReadAt, which tells of damage.
 func (s *Store) readAt(ctx context.Context, key cas.Key, at cas.Location, dst []byte) ([]byte, error) {
-	out, err := s.read(ctx, key, at, dst)
+	out, err := s.bufs.read(ctx, s, key, at, dst)
 	if s.opt.Damaged != nil && errors.Is(err, cas.ErrCorrupt) {
 		s.opt.Damaged(cas.Located{Key: key, Location: at})
 	}
 	return out, err
 }
 
-// opened returns an open pack. It may be closed at any moment, when others are needed more.
-func (s *Store) opened(id cas.PackID) (*pack, error) {
-	p, ok := s.packs.Get(id)
-	if ok {
-		return p, nil
+// readPack fills the parts from a pack, one after the other. A file that was
+// closed under the read because others were needed more is opened again.
+func (s *Store) readPack(ctx context.Context, at cas.Location, parts ...[]byte) error {
+	for {
+		p, ok := s.packs.Get(at.Pack)
+		if !ok {
+			var err error
+			if p, err = openRead(s.dir, at.Pack); err != nil {
+				return err
+			}
+			if old, found, _ := s.packs.PeekOrAdd(at.Pack, p); found {
+				p.Close()
+				p = old
+			}
+		}
+		if err := p.readPack(ctx, at, parts...); !errors.Is(err, os.ErrClosed) {
+			return err
+		}
 	}
-	p, err := openRead(s.dir, id)
-	if err != nil {
-		return nil, err
-	}
-	if old, found, _ := s.packs.PeekOrAdd(id, p); found {
-		p.Close()
-		return old, nil
-	}
-	return p, nil
 }
 
 // NewWriter implements [cas.Store].
