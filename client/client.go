@@ -28,8 +28,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/internal/socket"
 	"github.com/snapfs/snapfs/snapshot"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -41,9 +40,6 @@ const (
 	// idleConns is how many unused connections are kept: one for each of the
 	// parallel readers of a restore.
 	idleConns = 32
-	// backlogWait is how long a dial waits when the daemon has more connections to
-	// accept than the kernel queues.
-	backlogWait = 5 * time.Millisecond
 )
 
 // A Holder speaks with a store's daemon. It implements [snapshot.Holder].
@@ -89,35 +85,13 @@ func (h *Holder) Close() error {
 	return nil
 }
 
-// dial connects to the socket through the open directory: the kernel takes
-// socket paths of at most 107 bytes.
+// dial connects to the socket.
 func (h *Holder) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	raw, err := h.dir.SyscallConn()
+	conn, err := socket.Dial(ctx, h.dir, snapshot.SocketFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", tree.Quote(filepath.Join(h.dir.Name(), snapshot.SocketFile)), err)
 	}
-	var d net.Dialer
-	for {
-		var conn net.Conn
-		var derr error
-		// Control keeps the descriptor open meanwhile.
-		if err := raw.Control(func(fd uintptr) {
-			conn, derr = d.DialContext(ctx, "unix", filepath.Join("/proc/self/fd", fmt.Sprint(fd), snapshot.SocketFile))
-		}); err != nil {
-			return nil, err
-		}
-		if op := (*net.OpError)(nil); errors.As(derr, &op) { // it names the descriptor
-			derr = fmt.Errorf("%s: %w", tree.Quote(filepath.Join(h.dir.Name(), snapshot.SocketFile)), op.Err)
-		}
-		if !errors.Is(derr, unix.EAGAIN) {
-			return conn, derr
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(backlogWait):
-		}
-	}
+	return conn, nil
 }
 
 // request is one call of the API.

@@ -73,6 +73,8 @@ func Sentinels() []Sentinel {
 		{snapshot.ErrUnsupported, "UNSUPPORTED"},
 		{capture.ErrUnsavable, "UNSAVABLE"},
 		{capture.ErrUnfinished, "UNFINISHED_WORKSPACE"},
+		{capture.ErrMetacopy, "METACOPY"},
+		{capture.ErrNeedsScan, "NEEDS_SCAN"},
 		{restore.ErrNotEmpty, "TARGET_NOT_EMPTY"},
 		{restore.ErrUnfinished, "UNFINISHED_TARGET"},
 		{restore.ErrCollision, "NAME_COLLISION"},

@@ -35,7 +35,7 @@ func statuses(code client.Code) int {
 		return http.StatusGone
 	case "TOO_LARGE":
 		return http.StatusRequestEntityTooLarge
-	case "UNSAVABLE", "INVALID_TREE", "BAD_ARCHIVE":
+	case "UNSAVABLE", "METACOPY", "INVALID_TREE", "BAD_ARCHIVE":
 		return http.StatusUnprocessableEntity
 	case "UNSUPPORTED":
 		return http.StatusNotImplemented

@@ -23,6 +23,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/snapfs/snapfs/internal/socket"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -91,7 +92,7 @@ func New(store *snapshot.Store, opt Options) *Server {
 	}
 	s := &Server{
 		store: store, opt: opt, log: opt.Logger,
-		peer: peerUID, sessions: newSessions(), bodyTimeout: bodyTimeout, closing: make(chan struct{}),
+		peer: socket.PeerUID, sessions: newSessions(), bodyTimeout: bodyTimeout, closing: make(chan struct{}),
 	}
 	s.owner = uint32(os.Geteuid())
 	if info, err := os.Stat(store.Dir()); err == nil {

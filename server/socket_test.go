@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/client"
+	"github.com/snapfs/snapfs/internal/socket"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -62,7 +63,7 @@ func TestPeerUID(t *testing.T) {
 	s := newServer(t, Options{})
 	got := make(chan uint32, 8)
 	s.peer = func(c net.Conn) (uint32, error) {
-		uid, err := peerUID(c)
+		uid, err := socket.PeerUID(c)
 		got <- uid
 		return uid, err
 	}
@@ -75,7 +76,7 @@ func TestPeerUID(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	_, err = peerUID(ours)
+	_, err = socket.PeerUID(ours)
 	require.ErrorContains(t, err, "no peer credentials")
 }
 

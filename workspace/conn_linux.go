@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/fs"
+	"github.com/snapfs/snapfs/internal/socket"
 	"github.com/snapfs/snapfs/snapshot"
 	"github.com/snapfs/snapfs/tree"
 )
@@ -25,7 +26,7 @@ var ErrNoServer = errors.New("no server of lower layers")
 
 // A Conn talks to the server of lower layers in this process's mount namespace.
 type Conn struct {
-	conn *net.UnixConn
+	conn net.Conn
 	in   *json.Decoder
 }
 
@@ -35,7 +36,7 @@ const answerTime = 30 * time.Second
 // Connect connects to the server of a store's lower layers in this mount namespace. Where
 // there is none, start starts one; nil: it fails with [ErrNoServer].
 func Connect(ctx context.Context, dir string, start func() error) (*Conn, error) {
-	c, err := dial(dir)
+	c, err := dial(ctx, dir)
 	if !errors.Is(err, ErrNoServer) || start == nil {
 		return c, err
 	}
@@ -50,7 +51,7 @@ func Connect(ctx context.Context, dir string, start func() error) (*Conn, error)
 	}
 	const tries = 3 // a server may be about to end
 	for try := 1; ; try++ {
-		if c, err := dial(dir); !errors.Is(err, ErrNoServer) {
+		if c, err := dial(ctx, dir); !errors.Is(err, ErrNoServer) {
 			return c, err
 		}
 		if err := ctx.Err(); err != nil {
@@ -67,24 +68,28 @@ func Connect(ctx context.Context, dir string, start func() error) (*Conn, error)
 
 // dial connects, and looks who is there: in another user's store that user must not pass
 // for the server.
-func dial(dir string) (*Conn, error) {
+func dial(ctx context.Context, dir string) (*Conn, error) {
 	namespace, err := snapshot.MountNamespace()
 	if err != nil {
 		return nil, err
 	}
-	var conn *net.UnixConn
-	err = through(filepath.Join(dir, snapshot.WorkspacesDir), socketName(namespace), func(path string) error {
-		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-		return err
-	})
+	folder, err := os.Open(filepath.Join(dir, snapshot.WorkspacesDir))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil, ErrNoServer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to the server of lower layers: %w", err)
+	}
+	defer folder.Close()
+	conn, err := socket.Dial(ctx, folder, socketName(namespace))
 	if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, ErrNoServer
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server of lower layers: %w", err)
 	}
-	uid, err := peer(conn)
-	if err == nil && uid != os.Geteuid() {
+	uid, err := socket.PeerUID(conn)
+	if err == nil && int(uid) != os.Geteuid() {
 		err = fmt.Errorf("the server of lower layers is user %d's: %w", uid, snapshot.ErrForbidden)
 	}
 	if err != nil {

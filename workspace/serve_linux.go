@@ -21,6 +21,7 @@ import (
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/fs"
 	"github.com/snapfs/snapfs/internal/disk"
+	"github.com/snapfs/snapfs/internal/socket"
 	"github.com/snapfs/snapfs/snapshot"
 )
 
@@ -98,9 +99,13 @@ func Serve(ctx context.Context, dir string, log *slog.Logger, ready func()) erro
 		return fmt.Errorf("serve lower layers: %w", err)
 	}
 	defer lock.Close()
-	listener, err := listen(folder, socketName(namespace))
+	open, err := os.Open(folder)
 	if err != nil {
 		return fmt.Errorf("serve lower layers: %w", err)
+	}
+	listener, err := socket.Listen(open, socketName(namespace))
+	if err != nil {
+		return errors.Join(fmt.Errorf("serve lower layers: %w", err), open.Close())
 	}
 	s := &server{log: log, lowers: fs.NewLowers(dir, fs.LowerMountpoint(dir, namespace), log), workspaces: map[string]fs.LowerID{}, over: make(chan struct{})}
 	ctx, cancel := context.WithCancel(ctx)
@@ -125,7 +130,7 @@ func Serve(ctx context.Context, dir string, log *slog.Logger, ready func()) erro
 		if err != nil {
 			break
 		}
-		go s.talk(conn.(*net.UnixConn))
+		go s.talk(conn)
 	}
 	// Who is told that the server is gone must be able to start another one.
 	return s.lowers.Close()
@@ -154,51 +159,6 @@ func lockServer(path string) (*os.File, error) {
 }
 
 func socketName(namespace uint64) string { return fmt.Sprintf("%d.sock", namespace) }
-
-// through calls fn with a path to a name in a directory that is short enough for a socket:
-// the kernel takes at most 107 bytes.
-func through(dir, name string, fn func(path string) error) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return fn(filepath.Join(fdPath(d), name))
-}
-
-// listen makes the socket. Only its owner may connect, and peers are looked at once more.
-func listen(dir, name string) (l *net.UnixListener, err error) {
-	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
-		return nil, err
-	}
-	err = through(dir, name, func(path string) error {
-		before := unix.Umask(0o177)
-		defer unix.Umask(before)
-		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	l.SetUnlinkOnClose(false) // its path is by a descriptor that is closed; the next server removes it
-	return l, nil
-}
-
-// peer is the user at the other end of a connection.
-func peer(conn *net.UnixConn) (uid int, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	if cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
-		return 0, cerr
-	}
-	if err != nil {
-		return 0, err
-	}
-	return int(cred.Uid), nil
-}
 
 // server is what the connections share.
 type server struct {
@@ -234,9 +194,9 @@ func (s *server) leave(n int) {
 }
 
 // talk serves one connection.
-func (s *server) talk(conn *net.UnixConn) {
+func (s *server) talk(conn net.Conn) {
 	defer conn.Close()
-	if uid, err := peer(conn); err != nil || uid != os.Geteuid() {
+	if uid, err := socket.PeerUID(conn); err != nil || int(uid) != os.Geteuid() {
 		s.log.Warn("refused a client", "uid", uid, "error", err)
 		return
 	}

@@ -176,7 +176,7 @@ func attach(ctx context.Context, store *snapshot.Store, w snapshot.InstantWorksp
 	if err != nil {
 		return err
 	}
-	undo.add(func() error { return giveUp(store, w) })
+	undo.add(func() error { return giveUp(context.WithoutCancel(ctx), store, w) })
 	if err := mountOverlay(w, lower); err != nil {
 		return err
 	}
@@ -205,8 +205,8 @@ func serve(ctx context.Context, store *snapshot.Store, conn *Conn, w snapshot.In
 }
 
 // giveUp tells the server, if there is one, that a workspace is gone.
-func giveUp(store *snapshot.Store, w snapshot.InstantWorkspace) error {
-	conn, err := dial(store.Dir())
+func giveUp(ctx context.Context, store *snapshot.Store, w snapshot.InstantWorkspace) error {
+	conn, err := dial(ctx, store.Dir())
 	if errors.Is(err, ErrNoServer) {
 		return nil
 	}
@@ -400,7 +400,7 @@ func Remove(ctx context.Context, store *snapshot.Store, dir string, force bool) 
 	if err := unmount(w, force); err != nil {
 		return err
 	}
-	if err := giveUp(store, w); err != nil {
+	if err := giveUp(ctx, store, w); err != nil {
 		return err
 	}
 	if err := removeLayer(w); err != nil {

@@ -75,6 +75,7 @@ func startBackground(ctx context.Context, what, logFile string, args ...string) 
 		return fmt.Errorf("start %s: %w", what, err)
 	}
 	defer ready.Close()
+	closeInChildren()
 	cmd := exec.Command(self, args...)
 	cmd.Dir = "/" // it must not keep a directory busy
 	cmd.Env = child.Env()
@@ -104,6 +105,17 @@ func startBackground(ctx context.Context, what, logFile string, args ...string) 
 		failed = snapshot.WithHint(failed, "%s", out.Hint)
 	}
 	return &codeError{code: out.Code, err: failed}
+}
+
+// closeInChildren keeps what a shell has left open from a process that stays: it would keep
+// that busy, or a pipe from ending.
+func closeInChildren() {
+	fds, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range fds {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > unix.Stderr {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 // logFlags make the daemon log as this process was told to. It runs in another
