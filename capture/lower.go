@@ -216,26 +216,41 @@ func (c *walker) overlaid(fd *dirFD, up *directory, name string) (*savedDir, err
 	return &savedDir{hash: e.Hash, path: from.path + path + "/"}, nil
 }
 
-// overlayAttr reads an attribute of overlayfs' own; empty: there is none.
+// overlayAttr reads an attribute of overlayfs' own; empty: there is none. The kernel writes
+// none without a value, and refuses an entry that has one.
 func overlayAttr(fd int, name string) (string, error) {
 	value, err := getXattr(fd, name)
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
 		return "", nil
 	}
+	if err == nil && len(value) == 0 {
+		err = fmt.Errorf("%w: the attribute %s is empty", ErrNeedsScan, name)
+	}
 	return string(value), err
 }
 
-// checkMetacopy refuses a file without content of its own.
-func (w *worker) checkMetacopy(fd int) error {
+// checkOverlaid refuses a file without content of its own, and one that the kernel does not
+// show, being a whiteout, although it is in no directory that is marked so.
+func (w *worker) checkOverlaid(fd int, size int64) error {
 	if w.lower == nil {
 		return nil
 	}
-	_, err := getXattr(fd, overlayMetacopy)
-	switch {
-	case err == nil:
-		return ErrMetacopy
-	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP):
-		return nil
+	has := func(name string) (bool, error) {
+		_, err := getXattr(fd, name)
+		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	copied, err := has(overlayMetacopy)
+	if err == nil && copied {
+		err = ErrMetacopy
+	}
+	if err == nil && size == 0 {
+		var white bool
+		if white, err = has(overlayWhiteout); white {
+			err = errVanished
+		}
 	}
 	return err
 }

@@ -132,7 +132,7 @@ func (w *worker) readOnce(f *foundFile, again bool, read func(fd int, size int64
 		return false, err
 	}
 	defer unix.Close(fd)
-	if err := w.checkMetacopy(fd); err != nil {
+	if err := w.checkOverlaid(fd, f.st.Size); err != nil {
 		return false, err
 	}
 	if w.pause(f.dir, &f.st) || again {
