@@ -186,15 +186,16 @@ func (s *scriptState) end(work string) error {
 	return errors.Join(err, store.Close())
 }
 
-// unmountAll takes away what the program has mounted below a directory. Who serves only
-// that ends then.
+// unmountAll takes away what the program has mounted below a directory, and for stores in
+// it. Who serves only that ends then.
 func unmountAll(dir string) error {
 	table, err := snapshot.MountTable()
 	if err != nil {
 		return err
 	}
 	for _, m := range slices.Backward(table) {
-		if snapshot.Within(m.Mountpoint, dir) && (m.Type == snapshot.MountType || m.Type == snapshot.OverlayType) {
+		ours := m.Type == snapshot.MountType || m.Type == snapshot.OverlayType
+		if ours && (snapshot.Within(m.Mountpoint, dir) || snapshot.Within(m.Source, dir)) {
 			_ = fs.Unmount(m.Mountpoint, true)
 		}
 	}
