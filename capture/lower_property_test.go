@@ -210,7 +210,7 @@ func fillBase(t *rapid.T, base string) {
 // same as one that reads all of it.
 func TestLowerProperty(t *testing.T) {
 	needRoot(t)
-	soak.Checks(t, 15, 600)
+	soak.Checks(t, 15, 700)
 	root := shm(t)
 	policies := [][]string{nil, {"/a/*.log", "/keep/b"}, {"*.log"}, {"/b/**/c", "!/b/a/c"}}
 	captures, refused, operations := 0, 0, 0

@@ -380,7 +380,7 @@ func topMount(table []MountEntry, dir string) (top *MountEntry) {
 // server is gone is over.
 func (s *Store) Elsewhere(w InstantWorkspace) bool {
 	here, err := MountNamespace()
-	return err == nil && w.Namespace != here && w.Boot == disk.BootID() && s.served(w.Namespace)
+	return err == nil && w.Namespace != here && w.Boot == disk.BootID() && served(s.dir, w.Namespace)
 }
 
 // ServerLock is the file that the server of lower layers holds locked as long as it lives,
@@ -389,9 +389,9 @@ func ServerLock(dir string, namespace uint64) string {
 	return filepath.Join(dir, WorkspacesDir, fmt.Sprintf("%d.lock", namespace))
 }
 
-// served reports whether a mount namespace has a server of lower layers.
-func (s *Store) served(namespace uint64) bool {
-	f, err := os.OpenFile(ServerLock(s.dir, namespace), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+// served reports whether a mount namespace has a server of lower layers of the store in dir.
+func served(dir string, namespace uint64) bool {
+	f, err := os.OpenFile(ServerLock(dir, namespace), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
 	}

@@ -48,7 +48,9 @@ func (p *purge) pinned(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	open := false
 	for _, w := range pins {
+		open = open || served(p.h.dir, w.Namespace)
 		cp, err := p.h.index.Checkpoint(ctx, defaultOrg, w.Checkpoint)
 		if err != nil && !errors.Is(err, index.ErrCheckpointNotFound) {
 			return err
@@ -56,6 +58,9 @@ func (p *purge) pinned(ctx context.Context) error {
 		if err != nil || cp.Status == index.Deleting || cp.RecordHash.String() != w.Record {
 			p.keep("checkpoint %s is below an instant workspace: snapfs workspace remove %s", quoted(w.Checkpoint), tree.QuoteShell(w.Mountpoint()))
 		}
+	}
+	if open {
+		p.keep("what serves instant workspaces may have packs open that are replaced: it ends with the last of them")
 	}
 	return nil
 }
