@@ -159,6 +159,7 @@ func Tree(ctx context.Context, dir string, w cas.Writer, opt Options) (Result, e
 
 // treeOf is [Tree], or with a plan [Plan].
 func treeOf(ctx context.Context, dir string, w cas.Writer, opt Options, plan *plan) (Result, error) {
+	mounted := dir
 	if opt.Lower != nil {
 		dir = opt.Lower.Upper
 	}
@@ -172,7 +173,7 @@ func treeOf(ctx context.Context, dir string, w cas.Writer, opt Options, plan *pl
 	c.opt, c.known, c.plan = opt, opt.Known, plan
 	c.opt.Files, c.unmatched = opt.Files.WatchedIncludes()
 	if opt.Lower != nil {
-		c.lower = &lowerState{Lower: opt.Lower, shown: map[string]*shownDir{}}
+		c.lower = &lowerState{Lower: opt.Lower, mounted: mounted, shown: map[string]*shownDir{}}
 	}
 	return c.run(root, workers())
 }

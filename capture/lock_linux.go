@@ -13,9 +13,14 @@ type checkpointLock struct {
 	held bool
 }
 
-// openLock opens the lock of a database.
-func openLock(db *part) *checkpointLock {
-	fd, err := db.dir.fd.open(db.e.entry.Name+shmSuffix, 0)
+// openLock opens the lock of a database. Over a lower layer programs have their locks on the
+// mounted workspace's file, and not on that of the upper layer.
+func (c *walker) openLock(db *part) *checkpointLock {
+	name := db.e.entry.Name + shmSuffix
+	if c.lower != nil {
+		return &checkpointLock{fd: c.lower.openMounted(db.dir.path + name)}
+	}
+	fd, err := db.dir.fd.open(name, 0)
 	if err != nil {
 		fd = -1
 	}

@@ -53,6 +53,10 @@ const (
 	overlayWhiteout = "trusted.overlay.whiteout"
 	overlayMetacopy = "trusted.overlay.metacopy"
 
+	// LowerMark is the attribute that whoever makes an upper directory gives it. Who cannot
+	// see it cannot see overlayfs' own either, and would take what was deleted for there.
+	LowerMark = "trusted.overlay.snapfs"
+
 	opaqueAll       = "y" // nothing of the saved directory shows
 	opaqueWhiteouts = "x" // there are whiteouts that are files
 )
@@ -66,9 +70,10 @@ type savedDir struct {
 // lowerState is what a capture finds out about the saved tree.
 type lowerState struct {
 	*Lower
-	mu    sync.Mutex
-	shown map[string]*shownDir // by path in the saved tree, as of [directory]
-	moved bool                 // one of them shows elsewhere
+	mounted string // the workspace
+	mu      sync.Mutex
+	shown   map[string]*shownDir // by path in the saved tree, as of [directory]
+	moved   bool                 // one of them shows elsewhere
 }
 
 // shownDir is where a directory of the saved tree shows, together with one of the upper
@@ -76,6 +81,26 @@ type lowerState struct {
 type shownDir struct {
 	path   string // in the workspace, as of [directory]
 	hidden map[string]bool
+}
+
+// openMounted opens a file of the workspace itself; -1: it cannot, as when that is not
+// mounted now.
+func (l *lowerState) openMounted(path string) int {
+	root, err := OpenRoot(l.mounted)
+	if err != nil {
+		return -1
+	}
+	defer root.Close()
+	f, err := root.open(path)
+	if err != nil {
+		return -1
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
 }
 
 // needsScan ends the capture: it takes all of the workspace.
@@ -97,6 +122,11 @@ func (l *lowerState) begin(c *walker, root *directory) error {
 		return needs("the workspace's root has another owner")
 	case c.opt.Settings.MaxSize > 0:
 		return needs("the policy has a limit for all files together")
+	}
+	if mark, err := overlayAttr(root.fd.fd, LowerMark); err != nil {
+		return err
+	} else if mark == "" {
+		return needs("this process may not see what overlayfs notes about its files (CAP_SYS_ADMIN)")
 	}
 	saved, err := c.overlaid(root.fd, nil, "")
 	if err != nil {
@@ -303,9 +333,12 @@ func (w *worker) withSaved(d *directory, names []dirName) ([]dirName, map[string
 			w.needsScan("the ignore file %s was changed", tree.Quote(d.path+n.name))
 		}
 		hidden[n.name] = true
-		white, err := d.fd.isWhiteout(n)
-		if err != nil {
-			return nil, nil, err
+		white := false
+		if d.saved != nil { // else the kernel shows it as the device that it is
+			var err error
+			if white, err = d.fd.isWhiteout(n); err != nil {
+				return nil, nil, err
+			}
 		}
 		if !white {
 			kept = append(kept, n)
@@ -313,6 +346,17 @@ func (w *worker) withSaved(d *directory, names []dirName) ([]dirName, map[string
 	}
 	if d.saved == nil {
 		return kept, nil, nil
+	}
+	// Before the kernel removes a directory with whiteouts it puts another one in its place.
+	// Only then it takes the whiteouts away, and what they hide is seen by who lists it.
+	if d.parent != nil {
+		st, err := d.parent.fd.look(d.name())
+		if err == nil && (st.Ino != d.st.Ino || st.Dev != d.st.Dev) {
+			err = errReplaced
+		}
+		if err != nil {
+			return nil, nil, err
+		}
 	}
 	if !w.lower.note(d, hidden) {
 		w.needsScan("a directory of the checkpoint shows twice: %s", tree.Quote(d.saved.path))

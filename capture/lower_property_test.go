@@ -55,6 +55,7 @@ func newOverlay(t require.TestingT, dir string, opt Options, fill func(base stri
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(o.base, &st))
 	require.NoError(t, unix.UtimesNanoAt(unix.AT_FDCWD, o.lower.Upper, []unix.Timespec{st.Atim, st.Mtim}, 0))
+	require.NoError(t, unix.Setxattr(o.lower.Upper, LowerMark, []byte("y"), 0))
 	o.mount(t)
 	return o, func() { _ = unix.Unmount(o.ws, unix.MNT_DETACH) }
 }

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -145,6 +146,48 @@ func TestLowerWhiteoutFiles(t *testing.T) {
 	for path, size := range map[string]int{"dir/linked": len("not empty"), "other/e": 0, "dir/sub/c": 1} {
 		require.EqualValues(t, size, entries[path].Size, path)
 	}
+}
+
+// TestLowerWithoutRights: who does not see the kernel's attributes reads all.
+func TestLowerWithoutRights(t *testing.T) {
+	o := overlaid(t, Options{}, sampleBase(t))
+	require.NoError(t, unix.Removexattr(o.lower.Upper, LowerMark))
+	_, err := o.fast(nil)
+	require.ErrorIs(t, err, ErrNeedsScan)
+	require.ErrorContains(t, err, "CAP_SYS_ADMIN")
+}
+
+// TestLowerReplaced: a directory that the kernel has replaced by an empty one, and from which
+// it takes the whiteouts away, is not listed as if nothing in it were hidden.
+func TestLowerReplaced(t *testing.T) {
+	o := overlaid(t, Options{}, sampleBase(t))
+	require.NoError(t, os.Remove(o.ws+"/dir/b"))
+	opt := o.opt
+	opt.Lower = o.lower
+	root, err := openRoot(o.lower.Upper)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	c := newWalker(ctx, cancel, o.m)
+	c.opt, c.lower = opt, &lowerState{Lower: o.lower, mounted: o.ws, shown: map[string]*shownDir{}}
+	up := &directory{fd: root, saved: &savedDir{hash: o.lower.Root}}
+	w := &worker{walker: c}
+	e := &child{}
+	e.entry.Name = "dir"
+	sub, err := w.openSubdir(up, e, "dir")
+	require.NoError(t, err)
+	require.NotNil(t, sub.saved)
+	defer root.close()
+	defer sub.fd.close()
+	require.NoError(t, unix.Unmount(o.ws, 0))
+	require.NoError(t, os.Mkdir(o.layer+"/work/new", 0o755))
+	require.NoError(t, unix.Renameat2(unix.AT_FDCWD, o.layer+"/work/new", unix.AT_FDCWD, o.lower.Upper+"/dir", unix.RENAME_EXCHANGE))
+	require.NoError(t, os.Remove(o.layer+"/work/new/b"))
+	o.mount(t)
+	names, err := w.readNames(sub.fd)
+	require.NoError(t, err)
+	_, _, err = w.withSaved(sub, names)
+	require.ErrorIs(t, err, errReplaced)
 }
 
 // TestLowerMetacopy: a file that has its metadata only is refused by name, and so is the

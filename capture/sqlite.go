@@ -248,7 +248,7 @@ func leftOf(parts []*part) reason {
 // readDatabase reads the parts until all were as they were at one moment.
 func (w *worker) readDatabase(parts []*part) error {
 	start := time.Now()
-	lock := openLock(parts[0])
+	lock := w.openLock(parts[0])
 	defer lock.close()
 	for try := 1; ; try++ {
 		lock.take()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/snapfs/snapfs/capture"
@@ -33,6 +34,8 @@ func (s *Store) lower(ctx context.Context, w *InstantWorkspace, rules policy.Rec
 		return nil, "", fmt.Errorf("checkpoint %s: %w", quoted(w.Checkpoint), err)
 	}
 	switch {
+	case os.Geteuid() != 0:
+		return nil, "the changes are root's to read", nil
 	case rec.Policy.IsZero() || !bytes.Equal(sameRules(saved), sameRules(rules)):
 		return nil, "the policy is not that of checkpoint " + quoted(w.Checkpoint), nil
 	case len(saved.Redacted)+len(rules.Redacted) > 0 || rec.Totals.Redacted > 0:

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/fs"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/snapshot"
@@ -53,6 +54,7 @@ func makeLayer(ctx context.Context, store *snapshot.Store, w snapshot.InstantWor
 	err = errors.Join(
 		unix.Fchown(int(upper.Fd()), int(root.UID), int(root.GID)),
 		unix.Fchmod(int(upper.Fd()), root.Mode),
+		unix.Fsetxattr(int(upper.Fd()), capture.LowerMark, []byte{'y'}, 0),
 	)
 	if err == nil && !root.XAttrs.IsZero() {
 		set, xerr := store.Trees().XAttrs(ctx, root.XAttrs)
@@ -127,14 +129,13 @@ func probeLayer(layer *os.File, w snapshot.InstantWorkspace) error {
 	case st.Flags&unix.ST_RDONLY != 0:
 		return refused("it lies on a read-only file system")
 	}
-	const attr = "trusted.overlay.snapfs"
-	if err := unix.Fsetxattr(int(layer.Fd()), attr, []byte{'y'}, 0); err != nil {
+	if err := unix.Fsetxattr(int(layer.Fd()), capture.LowerMark, []byte{'y'}, 0); err != nil {
 		if errors.Is(err, unix.EPERM) {
 			return notAllowed(err)
 		}
 		return refused("its file system keeps no trusted attributes (%v)", err)
 	}
-	if err := unix.Fremovexattr(int(layer.Fd()), attr); err != nil {
+	if err := unix.Fremovexattr(int(layer.Fd()), capture.LowerMark); err != nil {
 		return err
 	}
 	const whiteout = "whiteout"
