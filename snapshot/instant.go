@@ -19,6 +19,7 @@ import (
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/internal/disk"
 	"github.com/snapfs/snapfs/restore"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // An instant workspace is a writable directory over a checkpoint: overlayfs keeps what
@@ -29,7 +30,7 @@ import (
 //	workspaces/<id>/saved.json      what was saved of it last
 //	workspaces/<id>/layer/          root's: upper/ and work/ of overlayfs, unless they lie elsewhere
 //
-// The store's owner reads the registrations, who need not be root: a collection needs them.
+// All of it is root's, as the store has to be.
 
 // Names below a store.
 const (
@@ -74,6 +75,8 @@ type InstantWorkspace struct {
 	XAttrs     bool      `json:"xattrs,omitempty"`    // the checkpoint has extended attributes
 	Made       bool      `json:"made,omitempty"`      // Dir was made for it
 	Created    time.Time `json:"created"`
+	// Folder is the inode number of its folder in the store: that of a copy is another one.
+	Folder uint64 `json:"folder"`
 	// Boot and Namespace name the boot and the mount namespace in which it was mounted last.
 	Boot      string `json:"boot"`
 	Namespace uint64 `json:"namespace"`
@@ -169,7 +172,8 @@ func NewWorkspaceID() string {
 }
 
 func readWorkspace(dir, id string) (w InstantWorkspace, err error) {
-	path := filepath.Join(dir, WorkspacesDir, id, workspaceFile)
+	folder := filepath.Join(dir, WorkspacesDir, id)
+	path := filepath.Join(folder, workspaceFile)
 	data, err := readAtMost(path, maxWorkspaceFile)
 	if err == nil {
 		err = json.Unmarshal(data, &w)
@@ -178,6 +182,9 @@ func readWorkspace(dir, id string) (w InstantWorkspace, err error) {
 		}
 		if err == nil {
 			_, err = cas.ParseHash(w.Record)
+		}
+		if !w.Outside { // wherever the store is by now
+			w.SetLayer(filepath.Join(folder, layerDir))
 		}
 		if err != nil {
 			err = fmt.Errorf("%w: %w", err, cas.ErrCorrupt)
@@ -190,6 +197,68 @@ func readWorkspace(dir, id string) (w InstantWorkspace, err error) {
 		}
 	}
 	return w, err
+}
+
+// Copied reports whether a registration came with a copy of its store: the workspace is the
+// other one's.
+func (s *Store) Copied(w InstantWorkspace) bool {
+	var st unix.Stat_t
+	return unix.Stat(s.workspaceFolder(w.ID), &st) == nil && st.Ino != w.Folder
+}
+
+// MakeWorkspaceFolder makes the folder of a new instant workspace. Before that it takes away
+// what was left by those whose making was killed.
+func (s *Store) MakeWorkspaceFolder(id string) error {
+	all := filepath.Join(s.dir, WorkspacesDir)
+	for _, dir := range []string{all, s.workspaceFolder(id)} {
+		if err := s.fsys.Mkdir(dir, 0o700); err != nil && !(dir == all && errors.Is(err, iofs.ErrExist)) {
+			return fmt.Errorf("register an instant workspace: %w", err)
+		}
+	}
+	entries, err := os.ReadDir(all)
+	if err != nil {
+		return fmt.Errorf("register an instant workspace: %w", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !isWorkspaceID(e.Name()) || time.Since(info.ModTime()) < killedAge {
+			continue
+		}
+		folder := s.workspaceFolder(e.Name())
+		if _, err := os.Lstat(filepath.Join(folder, workspaceFile)); errors.Is(err, iofs.ErrNotExist) {
+			if err := os.RemoveAll(folder); err != nil {
+				s.log.Warn("cannot remove what was left of an instant workspace", "folder", folder, "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// killedAge is how old a folder without a registration is that nobody is making any more.
+const killedAge = 10 * time.Minute
+
+// MayHaveWorkspaces fails with [ErrForbidden] unless the store and its folder for instant
+// workspaces are this process's user's: who could change registrations, or exchange the
+// folder, would have root mount, read and delete what he likes.
+func (s *Store) MayHaveWorkspaces() error {
+	for _, dir := range []string{s.dir, filepath.Join(s.dir, WorkspacesDir)} {
+		var st unix.Stat_t
+		err := unix.Lstat(realPath(s.dir), &st)
+		if dir != s.dir {
+			err = unix.Lstat(dir, &st)
+		}
+		if errors.Is(err, iofs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return &os.PathError{Op: "lstat", Path: dir, Err: err}
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+			err := fmt.Errorf("%s is not only root's, and instant workspaces need a store that is: %w", quoted(dir), ErrForbidden)
+			return WithHint(err, "snapfs pull brings the checkpoint into a store of root's; snapfs restore copies the files")
+		}
+	}
+	return nil
 }
 
 // workspaceFolder is the folder of an instant workspace in the store.
@@ -229,44 +298,31 @@ func (s *Store) AddWorkspace(ctx context.Context, ref string, w InstantWorkspace
 		w.Thread = cp.Thread
 	}
 	w.Created = s.now().UTC()
+	var st unix.Stat_t
+	if err := unix.Stat(s.workspaceFolder(w.ID), &st); err != nil {
+		return w, fmt.Errorf("register an instant workspace: %w", err)
+	}
+	w.Folder = st.Ino
 	return w, s.PutWorkspace(w)
 }
 
-// PutWorkspace writes a registration, durably.
+// PutWorkspace writes a registration into its folder, durably.
 func (s *Store) PutWorkspace(w InstantWorkspace) error {
 	folder := s.workspaceFolder(w.ID)
-	made := false
-	for _, dir := range []string{filepath.Dir(folder), folder} {
-		err := s.fsys.Mkdir(dir, 0o700)
-		if errors.Is(err, iofs.ErrExist) {
-			continue
-		}
-		if err == nil {
-			err = disk.Own(dir, s.dir)
-		}
-		if err != nil {
-			return fmt.Errorf("register an instant workspace: %w", err)
-		}
-		made = true
-	}
 	data, err := json.MarshalIndent(w, "", "  ")
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(folder, workspaceFile)
-	if err = writeFile(s.fsys, s.dir, path, append(data, '\n')); err == nil {
-		err = disk.Own(path, s.dir)
-	}
-	if err == nil && made { // the names above it, after all that is in them
+	_, before := os.Lstat(path)
+	err = writeFile(s.fsys, s.dir, path, append(data, '\n'))
+	if err == nil && before != nil { // the names above it, after all that is in them
 		err = errors.Join(s.fsys.SyncDir(filepath.Dir(folder)), s.fsys.SyncDir(s.dir))
 	}
 	if err != nil {
-		err = fmt.Errorf("register an instant workspace: %w", err)
-		if made {
-			err = errors.Join(err, s.DropWorkspace(w.ID))
-		}
+		return fmt.Errorf("register an instant workspace: %w", err)
 	}
-	return err
+	return nil
 }
 
 // DropWorkspace takes a registration away. What lies in its layer must be gone.
@@ -286,14 +342,14 @@ func (s *Store) DropWorkspace(id string) error {
 // NewWorkspace looks whether a directory can become an instant workspace: it must be
 // missing or empty, as for a restore. It returns its real path.
 func (s *Store) NewWorkspace(dir string) (real string, missing bool, err error) {
-	abs, err := s.outside(dir)
+	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return "", false, err
+		return "", false, fmt.Errorf("workspace %s: %w", quoted(dir), err)
 	}
 	real = realPath(abs)
 	if w, _, err := s.WorkspaceAt(real); err == nil {
 		err := fmt.Errorf("%s is an instant workspace of checkpoint %s already: %w", quoted(dir), quoted(w.Checkpoint), ErrWorkspaceState)
-		return "", false, WithHint(err, "snapfs workspace show %s tells its state; snapfs workspace remove %s gives it up", quoted(dir), quoted(dir))
+		return "", false, WithHint(err, "snapfs workspace show %s tells its state; snapfs workspace remove %s gives it up", tree.QuoteShell(dir), tree.QuoteShell(dir))
 	} else if !errors.Is(err, ErrNoWorkspace) {
 		return "", false, err
 	}
@@ -350,12 +406,12 @@ func (s *Store) WorkspaceAt(dir string) (w InstantWorkspace, mounted bool, err e
 	}
 	top := topMount(table, dir)
 	for _, w := range all {
-		if top != nil && w.Source() == top.Source {
+		if top != nil && w.Source() == top.Source && !s.Copied(w) {
 			return w, true, nil
 		}
 	}
 	for _, w := range all {
-		if w.Mountpoint() == dir && !s.Elsewhere(w) {
+		if w.Mountpoint() == dir && !s.Copied(w) && !s.Elsewhere(w) {
 			return w, false, nil
 		}
 	}
@@ -376,11 +432,36 @@ func topMount(table []MountEntry, dir string) (top *MountEntry) {
 }
 
 // Elsewhere reports whether an instant workspace lives in another mount namespace: there
-// its directory is another one than the one of that name here. A namespace of which the
-// server is gone is over.
+// its directory is another one than the one of that name here. A namespace in which no
+// process is but the server of lower layers is over.
 func (s *Store) Elsewhere(w InstantWorkspace) bool {
 	here, err := MountNamespace()
-	return err == nil && w.Namespace != here && w.Boot == disk.BootID() && served(s.dir, w.Namespace)
+	if err != nil || w.Namespace == here || w.Boot != disk.BootID() {
+		return false
+	}
+	inhabited, known := inhabited(w.Namespace)
+	return inhabited || !known && served(s.dir, w.Namespace)
+}
+
+// inhabited reports whether a process lives in a mount namespace, but for servers of lower
+// layers. Who may not look at the processes of others does not know.
+func inhabited(namespace uint64) (found, known bool) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil || os.Geteuid() != 0 {
+		return false, false
+	}
+	for _, e := range entries {
+		var st unix.Stat_t
+		proc := filepath.Join("/proc", e.Name())
+		if unix.Stat(filepath.Join(proc, "ns/mnt"), &st) != nil || st.Ino != namespace {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+		if err == nil && !strings.Contains(string(line), "\x00workspace\x00serve\x00") {
+			return true, true
+		}
+	}
+	return false, true
 }
 
 // ServerLock is the file that the server of lower layers holds locked as long as it lives,
@@ -415,7 +496,7 @@ func (s *Store) instant(real string) (*InstantWorkspace, error) {
 	}
 	if !mounted {
 		err := fmt.Errorf("%s is an instant workspace of checkpoint %s that is not mounted: %w", quoted(real), quoted(w.Checkpoint), ErrWorkspaceState)
-		return nil, WithHint(err, "snapfs workspace repair %s mounts it with all that was changed in it; snapfs workspace remove %s gives it up", quoted(real), quoted(real))
+		return nil, WithHint(err, "snapfs workspace repair %s mounts it with all that was changed in it; snapfs workspace remove %s gives it up", tree.QuoteShell(real), tree.QuoteShell(real))
 	}
 	return &w, nil
 }

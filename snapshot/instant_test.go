@@ -1,7 +1,9 @@
 package snapshot
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -21,6 +23,7 @@ func register(t *testing.T, s *Store, ref, dir string) InstantWorkspace {
 	w.SetMountpoint(dir)
 	w.SetLayer(s.OwnLayer(w.ID))
 	w.Namespace = must(MountNamespace())
+	require.NoError(t, s.MakeWorkspaceFolder(w.ID))
 	return must(s.AddWorkspace(t.Context(), ref, w))
 }
 
@@ -92,6 +95,17 @@ func TestPinnedDamaged(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
 	must(s.GC(ctx, GCRequest{}))
+	// A copy of the store has the registration of another one's workspace: that needs its
+	// bytes all the same, and is not this one's to mount.
+	require.False(t, s.Copied(w))
+	folder := s.workspaceFolder(w.ID)
+	require.NoError(t, os.Rename(folder, folder+".old"))
+	require.NoError(t, os.CopyFS(folder, os.DirFS(folder+".old")))
+	require.True(t, s.Copied(must(s.Workspaces())[0]))
+	_, _, err := s.WorkspaceAt(w.Mountpoint())
+	require.ErrorIs(t, err, ErrNoWorkspace)
+	require.NoError(t, os.RemoveAll(folder))
+	require.NoError(t, os.Rename(folder+".old", folder))
 	// What is being made or removed is none yet, or none any more.
 	require.NoError(t, os.Remove(path))
 	require.Empty(t, must(s.Workspaces()))
@@ -128,9 +142,18 @@ func TestUnmountedWorkspace(t *testing.T) {
 	require.NoError(t, s.PutWorkspace(w))
 	_, err = s.Save(ctx, SaveOptions{Workspace: dir, Thread: "t"})
 	require.ErrorIs(t, err, ErrWorkspaceState)
-	lock := must(os.Create(ServerLock(s.dir, 1)))
-	defer lock.Close()
-	require.NoError(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	if os.Geteuid() != 0 {
+		t.Skip("only root has another mount namespace")
+	}
+	other := exec.Command("unshare", "-m", "sh", "-c", "echo; exec sleep 100")
+	out := must(other.StdoutPipe())
+	require.NoError(t, other.Start())
+	defer func() { _, _ = other.Process.Kill(), other.Wait() }()
+	must(out.Read(make([]byte, 1)))
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(fmt.Sprintf("/proc/%d/ns/mnt", other.Process.Pid), &st))
+	w.Namespace = st.Ino
+	require.NoError(t, s.PutWorkspace(w))
 	_, err = s.Restore(ctx, "c-1", RestoreOptions{Dir: dir})
 	require.NoError(t, err)
 	require.FileExists(t, filepath.Join(dir, "f"))

@@ -34,7 +34,7 @@ func (s *Store) lower(ctx context.Context, w *InstantWorkspace, rules policy.Rec
 		return nil, "", fmt.Errorf("checkpoint %s: %w", quoted(w.Checkpoint), err)
 	}
 	switch {
-	case os.Geteuid() != 0:
+	case os.Geteuid() != 0 || s.MayHaveWorkspaces() != nil:
 		return nil, "the changes are root's to read", nil
 	case rec.Policy.IsZero() || !bytes.Equal(sameRules(saved), sameRules(rules)):
 		return nil, "the policy is not that of checkpoint " + quoted(w.Checkpoint), nil

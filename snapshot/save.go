@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ import (
 	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/policy"
 	"github.com/snapfs/snapfs/restore"
+	"github.com/snapfs/snapfs/tree"
 )
 
 // SaveOptions of [Store.Save]. Only Workspace is needed.
@@ -202,9 +204,12 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	got, err := capture.Tree(ctx, workspace, w, copt)
 	if errors.Is(err, capture.ErrNeedsScan) {
-		scanned = err.Error()
+		scanned = strings.TrimPrefix(err.Error(), capture.ErrNeedsScan.Error()+": ")
 		copt.Lower, copt.Known, copt.Screen.Fewer = nil, nil, false
 		got, err = capture.Tree(ctx, workspace, w, copt)
+	}
+	if instant != nil && errors.Is(err, unix.ENOTCONN) {
+		err = WithHint(err, "what lies below the workspace is served no more: snapfs workspace repair %s", tree.QuoteShell(opt.Workspace))
 	}
 	if err != nil {
 		return SaveResult{}, saveError(err, workspace, opt.Workspace)

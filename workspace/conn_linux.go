@@ -36,7 +36,11 @@ const answerTime = 30 * time.Second
 // Connect connects to the server of a store's lower layers in this mount namespace. Where
 // there is none, start starts one; nil: it fails with [ErrNoServer].
 func Connect(ctx context.Context, dir string, start func() error) (*Conn, error) {
-	c, err := dial(ctx, dir)
+	namespace, err := snapshot.MountNamespace()
+	if err != nil {
+		return nil, err
+	}
+	c, err := dial(ctx, dir, namespace)
 	if !errors.Is(err, ErrNoServer) || start == nil {
 		return c, err
 	}
@@ -51,7 +55,7 @@ func Connect(ctx context.Context, dir string, start func() error) (*Conn, error)
 	}
 	const tries = 3 // a server may be about to end
 	for try := 1; ; try++ {
-		if c, err := dial(ctx, dir); !errors.Is(err, ErrNoServer) {
+		if c, err := dial(ctx, dir, namespace); !errors.Is(err, ErrNoServer) {
 			return c, err
 		}
 		if err := ctx.Err(); err != nil {
@@ -66,13 +70,9 @@ func Connect(ctx context.Context, dir string, start func() error) (*Conn, error)
 	}
 }
 
-// dial connects, and looks who is there: in another user's store that user must not pass
+// dial connects to the server in a mount namespace, and looks who is there: in another user's store that user must not pass
 // for the server.
-func dial(ctx context.Context, dir string) (*Conn, error) {
-	namespace, err := snapshot.MountNamespace()
-	if err != nil {
-		return nil, err
-	}
+func dial(ctx context.Context, dir string, namespace uint64) (*Conn, error) {
 	folder, err := os.Open(filepath.Join(dir, snapshot.WorkspacesDir))
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil, ErrNoServer

@@ -30,6 +30,9 @@ const overlayOptions = "redirect_dir=on,index=off,nfs_export=off,metacopy=off,xi
 func makeLayer(ctx context.Context, store *snapshot.Store, w snapshot.InstantWorkspace, rec index.Record) error {
 	what := func(err error) error { return fmt.Errorf("make the layer for changes: %w", err) }
 	if err := os.Mkdir(w.LayerDir(), 0o700); err != nil && !(w.Outside && !w.LayerMade && errors.Is(err, iofs.ErrExist)) {
+		if w.Outside {
+			err = snapshot.WithHint(err, "--upper DIR names a directory on a file system that can be written to: ext4, XFS, Btrfs, tmpfs")
+		}
 		return what(err)
 	}
 	layer, err := openLayer(w)

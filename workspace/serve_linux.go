@@ -20,7 +20,6 @@ import (
 
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/fs"
-	"github.com/snapfs/snapfs/internal/disk"
 	"github.com/snapfs/snapfs/internal/socket"
 	"github.com/snapfs/snapfs/snapshot"
 )
@@ -86,12 +85,7 @@ func Serve(ctx context.Context, dir string, log *slog.Logger, ready func()) erro
 		return err
 	}
 	folder := filepath.Join(dir, snapshot.WorkspacesDir)
-	if err := os.Mkdir(folder, 0o700); err == nil {
-		err = disk.Own(folder, dir)
-		if err != nil {
-			return err
-		}
-	} else if !errors.Is(err, iofs.ErrExist) {
+	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, iofs.ErrExist) {
 		return fmt.Errorf("serve lower layers: %w", err)
 	}
 	lock, err := lockServer(snapshot.ServerLock(dir, namespace))

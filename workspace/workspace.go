@@ -45,6 +45,9 @@ func Create(ctx context.Context, store *snapshot.Store, ref string, opt CreateOp
 	if err := mayMount(ref, opt.Dir); err != nil {
 		return w, err
 	}
+	if err := store.MayHaveWorkspaces(); err != nil {
+		return w, err
+	}
 	dir, missing, err := store.NewWorkspace(opt.Dir)
 	if err != nil {
 		if errors.Is(err, restore.ErrNotEmpty) {
@@ -80,7 +83,15 @@ func Create(ctx context.Context, store *snapshot.Store, ref string, opt CreateOp
 	if err := place(store, &w, opt.Layer); err != nil {
 		return w, err
 	}
-	if w, err = store.AddWorkspace(ctx, ref, w); err != nil {
+	cp, err := store.Resolve(ctx, ref)
+	if err != nil {
+		return w, err
+	}
+	rec, err := store.Record(ctx, cp)
+	if err != nil {
+		return w, err
+	}
+	if err := store.MakeWorkspaceFolder(w.ID); err != nil {
 		return w, err
 	}
 	undo.add(func() error { return store.DropWorkspace(w.ID) })
@@ -89,12 +100,12 @@ func Create(ctx context.Context, store *snapshot.Store, ref string, opt CreateOp
 		return w, err
 	}
 	defer release()
-	rec, err := record(ctx, store, w)
-	if err != nil {
-		return w, err
-	}
 	undo.add(func() error { return removeLayer(w) })
 	if err := makeLayer(ctx, store, w, rec); err != nil {
+		return w, err
+	}
+	// Last, so that what is registered is whole.
+	if w, err = store.AddWorkspace(ctx, cp.ID, w); err != nil {
 		return w, err
 	}
 	if err := attach(ctx, store, w, rec, opt.Start, &undo); err != nil {
@@ -206,7 +217,7 @@ func serve(ctx context.Context, store *snapshot.Store, conn *Conn, w snapshot.In
 
 // giveUp tells the server, if there is one, that a workspace is gone.
 func giveUp(ctx context.Context, store *snapshot.Store, w snapshot.InstantWorkspace) error {
-	conn, err := dial(ctx, store.Dir())
+	conn, err := dial(ctx, store.Dir(), w.Namespace) // which may be over but for it
 	if errors.Is(err, ErrNoServer) {
 		return nil
 	}
@@ -225,6 +236,7 @@ const (
 	Unmounted State = "unmounted" // repair mounts it again, with all that was changed
 	Broken    State = "broken"    // mounted, and what lies below it is served no more: repair mends it
 	Elsewhere State = "elsewhere" // in another mount namespace
+	Copied    State = "copied"    // registered by a copy of the store: it is the other one's
 )
 
 // Status is an instant workspace as users see it.
@@ -250,6 +262,9 @@ func List(ctx context.Context, store *snapshot.Store) ([]Status, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(all) == 0 {
+		return []Status{}, nil
+	}
 	served, err := servedHere(ctx, store)
 	if err != nil {
 		return nil, err
@@ -269,6 +284,9 @@ func List(ctx context.Context, store *snapshot.Store) ([]Status, error) {
 // servedHere returns the ids of the workspaces that the server in this mount namespace
 // knows; none without one.
 func servedHere(ctx context.Context, store *snapshot.Store) (map[string]bool, error) {
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("instant workspaces are root's: %w", snapshot.ErrForbidden)
+	}
 	conn, err := Connect(ctx, store.Dir(), nil)
 	if errors.Is(err, ErrNoServer) {
 		return nil, nil
@@ -287,12 +305,14 @@ func stateOf(store *snapshot.Store, w snapshot.InstantWorkspace, served map[stri
 		return "", err
 	}
 	switch {
+	case store.Copied(w):
+		return Copied, nil
+	case store.Elsewhere(w): // even if a copy of its mount is here
+		return Elsewhere, nil
 	case err == nil && at.ID == w.ID && mounted && served[w.ID]:
 		return Mounted, nil
 	case err == nil && at.ID == w.ID && mounted:
 		return Broken, nil
-	case store.Elsewhere(w):
-		return Elsewhere, nil
 	}
 	return Unmounted, nil
 }
@@ -331,8 +351,8 @@ func Show(ctx context.Context, store *snapshot.Store, dir string) (Status, error
 	if err != nil || s.State == Elsewhere {
 		return s, err
 	}
-	if os.Geteuid() != 0 {
-		return s, nil // the upper layer is root's
+	if s.State == Copied {
+		return s, nil
 	}
 	if s.Changes, err = changes(s.Upper()); err != nil {
 		return s, err
@@ -371,12 +391,13 @@ func changes(upper string) (*Changes, error) {
 }
 
 // Remove takes an instant workspace away, with all that was changed in it. It fails with
-// [snapshot.ErrWorkspaceState] while it is used, or has something that was not saved,
-// unless it is forced.
+// [snapshot.ErrWorkspaceState] while it is used, here or in another mount namespace, or has
+// something that was not saved, unless it is forced. Of one that was copied with its store,
+// what the copy has is removed.
 func Remove(ctx context.Context, store *snapshot.Store, dir string, force bool) error {
 	s, err := find(ctx, store, dir)
 	if err == nil {
-		err = mayChange(s)
+		err = mayChange(store, s)
 	}
 	if err != nil {
 		return err
@@ -387,7 +408,20 @@ func Remove(ctx context.Context, store *snapshot.Store, dir string, force bool) 
 		return err
 	}
 	defer release()
+	if s.State == Copied {
+		if !force {
+			return copied(w)
+		}
+		if w.Outside {
+			return store.DropWorkspace(w.ID) // the layer is the other one's
+		}
+		return errors.Join(removeLayer(w), store.DropWorkspace(w.ID))
+	}
+	var before string
 	if !force {
+		if before, err = fingerprint(w.Upper()); err != nil {
+			return err
+		}
 		unsaved, err := store.Unsaved(ctx, w)
 		if err != nil {
 			return snapshot.WithHint(err, "what is not saved in it is unknown: snapfs workspace remove --force %s removes it all the same", tree.QuoteShell(dir))
@@ -399,6 +433,11 @@ func Remove(ctx context.Context, store *snapshot.Store, dir string, force bool) 
 	}
 	if err := unmount(w, force); err != nil {
 		return err
+	}
+	if !force {
+		if err := stillUsed(w, before); err != nil {
+			return errors.Join(err, putBack(ctx, store, w, s.State))
+		}
 	}
 	if err := giveUp(ctx, store, w); err != nil {
 		return err
@@ -415,10 +454,44 @@ func Remove(ctx context.Context, store *snapshot.Store, dir string, force bool) 
 	return nil
 }
 
+// stillUsed fails when a workspace that was unmounted here is still used, or has been changed
+// since it looked as before.
+func stillUsed(w snapshot.InstantWorkspace, before string) error {
+	hint := "end what uses it, or add --force"
+	at, err := mountedStill(w.Source())
+	if err != nil {
+		return err
+	}
+	if at != "" {
+		return snapshot.WithHint(fmt.Errorf("%s is also mounted %s: %w", tree.Quote(w.Mountpoint()), at, snapshot.ErrWorkspaceState), "%s", hint)
+	}
+	after, err := fingerprint(w.Upper())
+	if err == nil && after != before {
+		err = snapshot.WithHint(fmt.Errorf("%s was changed meanwhile: %w", tree.Quote(w.Mountpoint()), snapshot.ErrWorkspaceState), "%s", hint)
+	}
+	return err
+}
+
+// putBack mounts a workspace that is not to be removed after all.
+func putBack(ctx context.Context, store *snapshot.Store, w snapshot.InstantWorkspace, state State) error {
+	if state != Mounted {
+		return nil
+	}
+	rec, err := record(ctx, store, w)
+	if err != nil {
+		return err
+	}
+	var undo undoing
+	return attach(ctx, store, w, rec, func() error { return ErrNoServer }, &undo)
+}
+
 // mayChange refuses to touch a workspace that is not this process's to change.
-func mayChange(s Status) error {
+func mayChange(store *snapshot.Store, s Status) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("only root can change instant workspaces: %w", snapshot.ErrForbidden)
+	}
+	if err := store.MayHaveWorkspaces(); err != nil {
+		return err
 	}
 	if s.State == Elsewhere {
 		err := fmt.Errorf("%s is mounted in another mount namespace: %w", tree.Quote(s.Mountpoint()), snapshot.ErrWorkspaceState)
@@ -427,12 +500,23 @@ func mayChange(s Status) error {
 	return nil
 }
 
-// unmount takes the mounts of a workspace away, also one that was mounted over.
+// copied says that a workspace is not this store's.
+func copied(w snapshot.InstantWorkspace) error {
+	err := fmt.Errorf("%s came with a copy of a store, whose workspace it is: %w", tree.Quote(w.Mountpoint()), snapshot.ErrWorkspaceState)
+	return snapshot.WithHint(err, "snapfs workspace remove --force %s removes what the copy has of it, and leaves the workspace alone", tree.QuoteShell(w.Mountpoint()))
+}
+
+// unmount takes the mounts of a workspace away, also one that was mounted over itself, and
+// nothing else that somebody has mounted there.
 func unmount(w snapshot.InstantWorkspace, force bool) error {
 	for {
-		n, err := mountsOf(w)
+		n, top, err := mountsOf(w)
 		if err != nil || n == 0 {
 			return err
+		}
+		if !top {
+			err := fmt.Errorf("something else is mounted over %s: %w: %w", tree.Quote(w.Mountpoint()), snapshot.ErrMountBusy, snapshot.ErrWorkspaceState)
+			return snapshot.WithHint(err, "umount %s", tree.QuoteShell(w.Mountpoint()))
 		}
 		if err := fs.Unmount(w.Mountpoint(), force); err != nil {
 			if errors.Is(err, snapshot.ErrMountBusy) {
@@ -443,18 +527,22 @@ func unmount(w snapshot.InstantWorkspace, force bool) error {
 	}
 }
 
-// mountsOf counts the mounts of a workspace at its place.
-func mountsOf(w snapshot.InstantWorkspace) (n int, err error) {
+// mountsOf counts the mounts of a workspace at its place. top tells whether the one that is
+// seen there is one of them.
+func mountsOf(w snapshot.InstantWorkspace) (n int, top bool, err error) {
 	table, err := snapshot.MountTable()
 	if err != nil {
-		return 0, fmt.Errorf("read the mount table: %w", err)
+		return 0, false, fmt.Errorf("read the mount table: %w", err)
 	}
 	for _, e := range table {
-		if e.Mountpoint == w.Mountpoint() && e.Type == snapshot.OverlayType && e.Source == w.Source() {
+		if e.Mountpoint != w.Mountpoint() {
+			continue
+		}
+		if top = e.Type == snapshot.OverlayType && e.Source == w.Source(); top {
 			n++
 		}
 	}
-	return n, nil
+	return n, top, nil
 }
 
 // Repair mounts an instant workspace again, with all that was changed in it: after the
@@ -464,7 +552,10 @@ func mountsOf(w snapshot.InstantWorkspace) (n int, err error) {
 func Repair(ctx context.Context, store *snapshot.Store, dir string, start func() error) (Status, error) {
 	s, err := find(ctx, store, dir)
 	if err == nil {
-		err = mayChange(s)
+		err = mayChange(store, s)
+	}
+	if err == nil && s.State == Copied {
+		err = copied(s.InstantWorkspace)
 	}
 	if err != nil || s.State == Mounted {
 		return s, err
@@ -491,6 +582,11 @@ func Repair(ctx context.Context, store *snapshot.Store, dir string, start func()
 	rec, err := record(ctx, store, w)
 	if err != nil {
 		return s, err
+	}
+	if here, err := snapshot.MountNamespace(); err == nil && w.Namespace != here {
+		if err := giveUp(ctx, store, w); err != nil { // nobody lives there but its server
+			return s, err
+		}
 	}
 	var undo undoing
 	if err := attach(ctx, store, w, rec, start, &undo); err != nil {

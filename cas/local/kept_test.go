@@ -118,9 +118,9 @@ func TestKeptOfManyPacks(t *testing.T) {
 // that hold an object the sound one is enough.
 func TestKeptDamage(t *testing.T) {
 	dir := t.TempDir()
-	s, mem := newStore(t, Options{})
+	_, mem := newStore(t, Options{})
 	require.NoError(t, os.CopyFS(dir, os.DirFS(mem.dir)))
-	s = New(dir, &memIndex{dir: dir, at: map[cas.Key]cas.Location{}}, Options{})
+	s := New(dir, &memIndex{dir: dir, at: map[cas.Key]cas.Location{}}, Options{})
 	defer s.Close()
 	objects := objectsOf(0, 2)
 	castest.Put(t, s, objects...)
