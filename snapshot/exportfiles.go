@@ -246,19 +246,11 @@ type exportLinks struct {
 
 // readLinks loads the hard links of a checkpoint.
 func (e *exporter) readLinks(ctx context.Context) (*exportLinks, error) {
-	l := &exportLinks{}
-	if e.rec.Links.IsZero() {
-		return l, nil
-	}
-	data, err := e.small(ctx, cas.Trees, e.rec.Links, tree.MaxLinkList)
+	groups, err := e.linkGroups(ctx, e.rec)
 	if err != nil {
-		return nil, fmt.Errorf("hard links: %w", err)
+		return nil, err
 	}
-	groups, err := tree.DecodeLinks(data)
-	if err != nil {
-		return nil, fmt.Errorf("hard links: %w: %w", err, cas.ErrCorrupt)
-	}
-	l.group, l.first = map[string]int{}, make([]exported, len(groups))
+	l := &exportLinks{group: map[string]int{}, first: make([]exported, len(groups))}
 	for i, group := range groups {
 		for _, path := range group {
 			l.group[path] = i

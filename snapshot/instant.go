@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -396,9 +397,10 @@ func (s *Store) OwnLayer(id string) string { return filepath.Join(s.workspaceFol
 // WorkspaceAt finds the instant workspace of a directory, which is a real path, in this
 // mount namespace. It fails with [ErrNoWorkspace]. mounted tells whether it is.
 func (s *Store) WorkspaceAt(dir string) (w InstantWorkspace, mounted bool, err error) {
+	none := fmt.Errorf("%s: %w", quoted(dir), ErrNoWorkspace)
 	all, err := s.Workspaces()
-	if err != nil {
-		return w, false, err
+	if err != nil || len(all) == 0 {
+		return w, false, cmp.Or(err, none)
 	}
 	table, err := MountTable()
 	if err != nil {
@@ -415,7 +417,7 @@ func (s *Store) WorkspaceAt(dir string) (w InstantWorkspace, mounted bool, err e
 			return w, false, nil
 		}
 	}
-	return w, false, fmt.Errorf("%s: %w", quoted(dir), ErrNoWorkspace)
+	return w, false, none
 }
 
 // topMount returns the instant workspace that is mounted at a directory, or nil.

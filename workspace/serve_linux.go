@@ -65,6 +65,8 @@ var problems = map[string]error{
 const (
 	// unused is how long a server waits for its first client.
 	unused = 10 * time.Second
+	// acceptPause is how long the server waits when it can accept no client.
+	acceptPause = 100 * time.Millisecond
 	// lockTime is how long the lock of a server may be held by those who only look.
 	lockTime = time.Second
 )
@@ -121,8 +123,13 @@ func Serve(ctx context.Context, dir string, log *slog.Logger, ready func()) erro
 	ready()
 	for {
 		conn, err := listener.Accept()
-		if err != nil {
+		if ctx.Err() != nil {
 			break
+		}
+		if err != nil { // as when no more files can be open: workspaces need the server all the same
+			log.Warn("cannot accept a client", "error", err)
+			time.Sleep(acceptPause)
+			continue
 		}
 		go s.talk(conn)
 	}
