@@ -86,17 +86,14 @@ type InstantWorkspace struct {
 // Mountpoint is where it is mounted.
 func (w InstantWorkspace) Mountpoint() string { return Path{w.Dir, w.DirBytes}.Raw() }
 
-// layer is the directory that holds the upper one.
-func (w InstantWorkspace) layer() string { return Path{w.Layer, w.LayerBytes}.Raw() }
-
 // Upper is the directory with the changes.
-func (w InstantWorkspace) Upper() string { return filepath.Join(w.layer(), upperDir) }
+func (w InstantWorkspace) Upper() string { return filepath.Join(w.LayerDir(), upperDir) }
 
 // Work is overlayfs' own directory beside it.
-func (w InstantWorkspace) Work() string { return filepath.Join(w.layer(), workDir) }
+func (w InstantWorkspace) Work() string { return filepath.Join(w.LayerDir(), workDir) }
 
 // LayerDir is the directory that holds both.
-func (w InstantWorkspace) LayerDir() string { return w.layer() }
+func (w InstantWorkspace) LayerDir() string { return Path{w.Layer, w.LayerBytes}.Raw() }
 
 // Source is what the mount table calls it.
 func (w InstantWorkspace) Source() string { return overlaySource + w.ID }
@@ -242,12 +239,12 @@ const killedAge = 10 * time.Minute
 // workspaces are this process's user's: who could change registrations, or exchange the
 // folder, would have root mount, read and delete what he likes.
 func (s *Store) MayHaveWorkspaces() error {
-	for _, dir := range []string{s.dir, filepath.Join(s.dir, WorkspacesDir)} {
+	if s.dir == "" {
+		return fmt.Errorf("instant workspace: the store lives in memory: %w", ErrUnsupported)
+	}
+	for _, dir := range []string{realPath(s.dir), filepath.Join(s.dir, WorkspacesDir)} {
 		var st unix.Stat_t
-		err := unix.Lstat(realPath(s.dir), &st)
-		if dir != s.dir {
-			err = unix.Lstat(dir, &st)
-		}
+		err := unix.Lstat(dir, &st)
 		if errors.Is(err, iofs.ErrNotExist) {
 			continue
 		}
@@ -265,34 +262,19 @@ func (s *Store) MayHaveWorkspaces() error {
 // workspaceFolder is the folder of an instant workspace in the store.
 func (s *Store) workspaceFolder(id string) string { return filepath.Join(s.dir, WorkspacesDir, id) }
 
-// AddWorkspace registers an instant workspace of a checkpoint. From then on no byte of the
+// AddWorkspace registers an instant workspace of a checkpoint, of which rec is the record. From then on no byte of the
 // checkpoint goes, until [Store.DropWorkspace]: not even when the checkpoint is deleted.
 // The ID, and where it is mounted and has its layer, come from w.
-func (s *Store) AddWorkspace(ctx context.Context, ref string, w InstantWorkspace) (InstantWorkspace, error) {
-	if s.dir == "" {
-		return w, fmt.Errorf("instant workspace: the store lives in memory: %w", ErrUnsupported)
-	}
-	cp, err := s.Resolve(ctx, ref)
-	if err != nil {
-		return w, err
-	}
+func (s *Store) AddWorkspace(ctx context.Context, cp Checkpoint, rec index.Record, w InstantWorkspace) (InstantWorkspace, error) {
 	// While the session lives, a collection takes nothing of what is there now; afterwards
 	// it finds the registration.
-	session, err := s.holder.Begin(ctx, BeginRequest{Thread: cp.Thread, PID: os.Getpid(), Beside: true, Base: Base{Checkpoint: cp.ID, Record: cp.Record}})
+	session, err := s.holder.Begin(ctx, BeginRequest{Thread: cp.Thread, PID: os.Getpid(), Beside: true})
 	if err != nil {
 		return w, err
 	}
 	defer session.Close()
-	again, err := s.Resolve(ctx, cp.ID)
-	if err == nil && (again.ID != cp.ID || again.Record != cp.Record) {
-		err = fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), index.ErrCheckpointNotFound)
-	}
-	if err != nil {
-		return w, err
-	}
-	rec, err := s.Record(ctx, cp)
-	if err != nil {
-		return w, err
+	if !s.there(ctx, Base{Checkpoint: cp.ID, Record: cp.Record}) {
+		return w, fmt.Errorf("checkpoint %s: %w", quoted(cp.ID), index.ErrCheckpointNotFound)
 	}
 	w.Checkpoint, w.Record, w.XAttrs = cp.ID, cp.Record, rec.Totals.XAttrs > 0 || !rec.Root.XAttrs.IsZero()
 	if w.Thread == "" {

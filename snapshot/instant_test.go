@@ -24,7 +24,9 @@ func register(t *testing.T, s *Store, ref, dir string) InstantWorkspace {
 	w.SetLayer(s.OwnLayer(w.ID))
 	w.Namespace = must(MountNamespace())
 	require.NoError(t, s.MakeWorkspaceFolder(w.ID))
-	return must(s.AddWorkspace(t.Context(), ref, w))
+	cp, rec, err := s.record(t.Context(), ref)
+	require.NoError(t, err)
+	return must(s.AddWorkspace(t.Context(), cp, rec, w))
 }
 
 // TestPinned: while an instant workspace is made of a checkpoint, no byte of that goes,

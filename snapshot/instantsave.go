@@ -21,10 +21,6 @@ import (
 // read: what a capture with these rules would make of the checkpoint's own files nobody
 // knows then.
 func (s *Store) lower(ctx context.Context, w *InstantWorkspace, rules policy.Recorded) (l *capture.Lower, why string, err error) {
-	hash, err := cas.ParseHash(w.Record)
-	if err != nil {
-		return nil, "", err
-	}
 	rec, err := s.Record(ctx, Checkpoint{ID: w.Checkpoint, Record: w.Record})
 	if err != nil {
 		return nil, "", err
@@ -64,7 +60,7 @@ func (s *Store) lower(ctx context.Context, w *InstantWorkspace, rules policy.Rec
 		Ignore: saved.Ignore,
 	}
 	if l.Links, err = s.linkGroups(ctx, rec); err != nil {
-		return nil, "", fmt.Errorf("checkpoint %s (%s): %w", quoted(w.Checkpoint), hash, err)
+		return nil, "", fmt.Errorf("checkpoint %s: %w", quoted(w.Checkpoint), err)
 	}
 	found, err := s.secrets(ctx, rec)
 	if err != nil {
@@ -140,10 +136,7 @@ func (s *Store) Unsaved(ctx context.Context, w InstantWorkspace) (bool, error) {
 	}
 	if opt.Lower != nil {
 		var fewer bool
-		opt.Known, fewer = s.knownOf(ctx, w.Upper(), cmp.Or(last.Thread, w.Thread), knownFor{
-			Policy:  cas.Data.Sum(files.Record(withoutSecrets(saved.Settings)).Encode()).String(),
-			Secrets: s.knownSecrets(opt.Screen),
-		})
+		opt.Known, fewer = s.knownOf(ctx, w.Upper(), cmp.Or(last.Thread, w.Thread), s.goodFor(files, saved.Settings, opt.Screen))
 		opt.Screen.Fewer = fewer
 	}
 	got, err := capture.Tree(ctx, dir, capture.Discard(), opt)

@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/capture"
 	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/cas/local"
+	"github.com/snapfs/snapfs/policy"
 )
 
 // knownDir keeps, in cache/, what the last save of each workspace found there.
@@ -36,6 +37,15 @@ type knownFor struct {
 type knownPack struct {
 	ID   string `json:"id"`
 	Size int64  `json:"size"` // in bytes
+}
+
+// goodFor says what a capture with these rules, settings and screen needs. What the ignore
+// files say, each one sees anew.
+func (s *Store) goodFor(files *policy.Files, settings policy.Settings, screen capture.Screen) knownFor {
+	return knownFor{
+		Policy:  cas.Data.Sum(files.Record(withoutSecrets(settings)).Encode()).String(),
+		Secrets: s.knownSecrets(screen),
+	}
 }
 
 // knownAge is how long what is known of a workspace is kept without another save

@@ -15,7 +15,6 @@ import (
 	"sync"
 
 	"github.com/snapfs/snapfs/capture"
-	"github.com/snapfs/snapfs/cas"
 	"github.com/snapfs/snapfs/index"
 	"github.com/snapfs/snapfs/internal/progress"
 	"github.com/snapfs/snapfs/policy"
@@ -139,10 +138,7 @@ func (s *Store) look(ctx context.Context, l *live, cp Checkpoint, rec index.Reco
 	if opt.Lower != nil {
 		opt.Skip = nil // nothing is mounted in it
 	}
-	now := knownFor{
-		Policy:  cas.Data.Sum(files.Record(withoutSecrets(saved.Settings)).Encode()).String(),
-		Secrets: s.knownSecrets(opt.Screen),
-	}
+	now := s.goodFor(files, saved.Settings, opt.Screen)
 	opt.Known, opt.Screen.Fewer = s.knownOf(ctx, read(workspace, opt.Lower), thread, now)
 	opt.Screen.Before = s.overwrittenIn(ctx, cp.ID)
 	progress.From(ctx).Expect(int64(rec.Totals.Files), int64(rec.Totals.Bytes))

@@ -145,13 +145,12 @@ func (s *Store) Save(ctx context.Context, opt SaveOptions) (SaveResult, error) {
 	}
 	var known *capture.Known
 	var knownBase Base
-	// What the ignore files say, each save sees anew.
-	good := knownFor{Policy: cas.Data.Sum(files.Record(withoutSecrets(opt.Settings)).Encode()).String()}
+	var good knownFor
 	if s.dir != "" {
+		good = s.goodFor(files, opt.Settings, found.screen)
 		if good.Aside, err = s.asidePacks(); err != nil { // before the session begins: a repair may set more aside
 			return SaveResult{}, err
 		}
-		good.Secrets = s.knownSecrets(found.screen)
 		if !opt.FullScan {
 			file, err := s.knownPath(read(workspace, lower), opt.Thread)
 			if err != nil {

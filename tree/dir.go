@@ -120,7 +120,7 @@ func (d *Directory) ExpectLeaves(ctx context.Context) {
 	for i := range segments {
 		segments[i] = d.top.item(i).hash
 	}
-	d.r.expect(ctx, segments)
+	d.r.Expect(ctx, segments)
 }
 
 // A Leaf is what one object of a directory has.

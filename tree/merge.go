@@ -21,7 +21,7 @@ func (d *differ) merge(dir string, a, b cas.Hash, fn func(old, new *Entry) error
 		return err
 	}
 	if d.search != nil {
-		d.r.expect(d.ctx, differing(left.top, right.top))
+		d.r.Expect(d.ctx, differing(left.top, right.top))
 	}
 	ca, cb := newCursor(left), newCursor(right)
 	var old, new Entry // outside of the loop: fn lets them escape

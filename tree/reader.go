@@ -26,12 +26,9 @@ func NewReader(s cas.Source, cacheBytes int64) *Reader {
 	return &Reader{source: s, cache: cas.NewCache(cacheBytes, decoded.cost), buffers: sync.Pool{New: func() any { return new([]byte) }}}
 }
 
-// Expect tells the source that directories will be opened soon.
-func (r *Reader) Expect(ctx context.Context, dirs []cas.Hash) { r.expect(ctx, dirs) }
-
-// expect tells the source which directory objects will be read soon, if it is one that
+// Expect tells the source which directory objects will be read soon, if it is one that
 // can make use of that.
-func (r *Reader) expect(ctx context.Context, hashes []cas.Hash) {
+func (r *Reader) Expect(ctx context.Context, hashes []cas.Hash) {
 	e, ok := r.source.(cas.Expecter)
 	if !ok || len(hashes) == 0 {
 		return

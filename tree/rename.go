@@ -100,7 +100,7 @@ func (s *search) waves(a, b cas.Hash) error {
 		for _, p := range wave {
 			hashes = append(hashes, p.old, p.new)
 		}
-		s.d.r.expect(s.d.ctx, hashes)
+		s.d.r.Expect(s.d.ctx, hashes)
 		s.next = nil
 		for _, p := range wave {
 			if err := s.d.dirs(p.path, p.old, p.new); err != nil {
